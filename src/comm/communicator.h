@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+
+#include "base/bf16.h"
+#include "base/ids.h"
+#include "base/result.h"
+
+namespace tandem::comm {
+
+// What ranks say to each other inside a step: hidden vectors and chosen token ids, nothing else.
+//
+// Thread: made, used and destroyed on its rank's thread, after the device is bound (R1.2), except
+// `abort`, which any thread may call. Every rank makes the same calls in the same order (R2.6); each
+// call is queued on the rank's stream (or done at once on a CPU) in program order.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  [[nodiscard]] virtual RankId rank() const = 0;
+  [[nodiscard]] virtual int world() const = 0;
+
+  // data[i] becomes the sum over ranks of data[i]: added in float32 in rank order and rounded once to
+  // bf16 (R7.7), so that every rank holds the same bits. In place, device memory of this rank.
+  // Errors: Deadline (a peer did not come), Poisoned (aborted), Device.
+  [[nodiscard]] virtual Result<void> all_reduce(bf16* data, std::int64_t elements) = 0;
+
+  // Every rank's data becomes rank 0's. The chosen token ids of a step (R1.7). Errors as above.
+  [[nodiscard]] virtual Result<void> broadcast(std::int32_t* data, std::int64_t elements) = 0;
+
+  // Hash over kind, size and number of every collective so far; equal on all ranks (P2a gate 3).
+  [[nodiscard]] virtual std::uint64_t sequence_hash() const = 0;
+  [[nodiscard]] virtual std::uint64_t sequence_number() const = 0;
+
+  // Ends every present and later wait with Poisoned, on all ranks. Thread: any; never blocks.
+  virtual void abort() noexcept = 0;
+};
+
+}  // namespace tandem::comm
