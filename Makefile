@@ -1,0 +1,51 @@
+# Short verbs; each installs and builds what it needs. `make help` lists them.
+
+BUILD := build/release
+JOBS  := $(shell nproc)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda clean
+
+help:            ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' Makefile | expand -t 14
+
+setup:           ## install what building needs (Debian packages; root or a list of what is missing)
+	@scripts/setup.sh
+
+setup-test:
+	@scripts/setup.sh --test
+
+configure: setup
+	@test -f $(BUILD)/build.ninja || cmake --preset release $(CMAKE_FLAGS) >/dev/null
+
+build: configure ## build build/release/tandem
+	@ninja -C $(BUILD) -j$(JOBS) --quiet tandem
+	@echo "built $(BUILD)/tandem"
+
+run: build       ## serve the bundled model and print where the chat page is
+	@$(BUILD)/tandem serve $(ARGS)
+
+test: setup-test ## build everything and run every test
+	@scripts/test.sh
+
+bench: build     ## operator and planner benchmarks
+	@ninja -C $(BUILD) -j$(JOBS) --quiet benches
+	@scripts/bench.sh
+
+sanitize: setup-test ## unit tests under AddressSanitizer + UBSan, then under ThreadSanitizer
+	@scripts/sanitize.sh
+
+format:          ## reformat the C++ sources
+	@git ls-files 'src/*.cc' 'src/*.h' 'gates/*.cc' 'gates/*.h' | xargs clang-format -i
+
+lint: house      ## house rules, then clang-tidy over what changed against main
+	@git diff --name-only main -- 'src/*.cc' | xargs -r clang-tidy -p $(BUILD) --quiet
+
+house:           ## includes between rooms, file sizes, paths
+	@python3 scripts/check_house.py
+
+cuda: setup      ## compile the CUDA backend (needs nvcc)
+	@cmake --preset cuda >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet
+
+clean:           ## remove build products
+	@rm -rf build
