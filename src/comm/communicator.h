@@ -10,9 +10,9 @@ namespace tandem::comm {
 
 // What ranks say to each other inside a step: hidden vectors and chosen token ids, nothing else.
 //
-// Thread: made, used and destroyed on its rank's thread, after the device is bound (R1.2), except
-// `abort`, which any thread may call. Every rank makes the same calls in the same order (R2.6); each
-// call is queued on the rank's stream (or done at once on a CPU) in program order.
+// Thread: made (by Group::join), used and destroyed on its rank's thread, after the device is bound
+// (R1.2). Every rank makes the same calls in the same order (R2.6); each call is queued on the rank's
+// stream (or done at once on a CPU) in program order. Group::abort ends every wait, from any thread.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -22,18 +22,20 @@ class Communicator {
 
   // data[i] becomes the sum over ranks of data[i]: added in float32 in rank order and rounded once to
   // bf16 (R7.7), so that every rank holds the same bits. In place, device memory of this rank.
-  // Errors: Deadline (a peer did not come), Poisoned (aborted), Device.
+  // Errors: Deadline (a peer did not come), Poisoned (aborted), Protocol (a peer makes another call),
+  // Device.
   [[nodiscard]] virtual Result<void> all_reduce(bf16* data, std::int64_t elements) = 0;
 
   // Every rank's data becomes rank 0's. The chosen token ids of a step (R1.7). Errors as above.
   [[nodiscard]] virtual Result<void> broadcast(std::int32_t* data, std::int64_t elements) = 0;
 
+  // Returns once every rank has called it: the end of start-up and of orderly shutdown (R3.2). The host
+  // waits, after all that was queued before. Errors as above.
+  [[nodiscard]] virtual Result<void> barrier() = 0;
+
   // Hash over kind, size and number of every collective so far; equal on all ranks (P2a gate 3).
   [[nodiscard]] virtual std::uint64_t sequence_hash() const = 0;
   [[nodiscard]] virtual std::uint64_t sequence_number() const = 0;
-
-  // Ends every present and later wait with Poisoned, on all ranks. Thread: any; never blocks.
-  virtual void abort() noexcept = 0;
 };
 
 }  // namespace tandem::comm

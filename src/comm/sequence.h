@@ -1,0 +1,42 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace tandem::comm {
+
+enum class Collective : std::uint8_t { None, AllReduce, Broadcast, Barrier };
+
+[[nodiscard]] const char* name(Collective kind);  // "all_reduce", ...
+
+// Where a rank is in its collectives, for the controller that has to name a stuck rank (R3.2).
+// Thread: written by the rank's, read by any. The fields are read one by one: a snapshot of a rank that
+// is moving may mix two collectives, that of a stuck rank does not.
+struct Progress {
+  std::atomic<std::uint64_t> number{0};  // of the collective begun last; 0: none yet
+  std::atomic<Collective> kind{Collective::None};
+  std::atomic<std::int64_t> elements{0};
+  std::atomic<bool> inside{false};
+
+  [[nodiscard]] std::string text() const;  // "in all_reduce number 17 (2560 elements)"
+};
+
+// Numbers and hashes a rank's collectives. Thread: the rank's.
+class Sequence {
+ public:
+  // `progress` may be null; else it outlives the sequence.
+  explicit Sequence(Progress* progress) : progress_(progress) {}
+
+  std::uint64_t begin(Collective kind, std::int64_t elements);
+  void end();
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+
+ private:
+  Progress* progress_;
+  std::uint64_t number_ = 0;
+  std::uint64_t hash_ = 0;
+};
+
+}  // namespace tandem::comm
