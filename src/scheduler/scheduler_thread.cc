@@ -1,0 +1,42 @@
+#include "scheduler/scheduler_thread.h"
+
+#include <utility>
+
+#include "base/log.h"
+
+namespace tandem::scheduler {
+namespace {
+
+// An idle replica still notices within this time that a rank has died.
+constexpr std::chrono::milliseconds kIdleCheck{1000};
+
+}  // namespace
+
+SchedulerThread::SchedulerThread(Scheduler& scheduler, executor::Executor& executor, Mailbox& mailbox,
+                                 std::function<void(const Error&)> on_failed)
+    : scheduler_(scheduler),
+      executor_(executor),
+      mailbox_(mailbox),
+      on_failed_(std::move(on_failed)),
+      thread_([this] { run(); }) {}
+
+SchedulerThread::~SchedulerThread() {
+  if (auto ended = stop(); !ended) log_error("[scheduler] {}", ended.error().message);
+}
+
+Result<void> SchedulerThread::stop() {
+  mailbox_.stop();
+  if (thread_.joinable()) thread_.join();
+  return result_;
+}
+
+void SchedulerThread::run() {
+  for (auto turn = scheduler_.tick(); turn != Scheduler::Turn::Ended; turn = scheduler_.tick())
+    if (turn == Scheduler::Turn::Idle) mailbox_.wait(kIdleCheck);
+  if (scheduler_.failure() && on_failed_) on_failed_(*scheduler_.failure());
+  mailbox_.wait_for_stop();
+  result_ = executor_.shutdown();
+  if (scheduler_.failure()) result_ = fail(*scheduler_.failure());
+}
+
+}  // namespace tandem::scheduler
