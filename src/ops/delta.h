@@ -32,10 +32,10 @@ struct DeltaParams {
 struct DeltaShape {
   int key_heads = 0;
   int value_heads = 0;
-  [[nodiscard]] int key_width() const { return key_heads * kDeltaHeadDim; }
-  [[nodiscard]] int value_width() const { return value_heads * kDeltaHeadDim; }
-  [[nodiscard]] int channels() const { return 2 * key_width() + value_width(); }
-  [[nodiscard]] int projected_width() const { return channels() + value_width() + 2 * value_heads; }
+  [[nodiscard]] constexpr int key_width() const { return key_heads * kDeltaHeadDim; }
+  [[nodiscard]] constexpr int value_width() const { return value_heads * kDeltaHeadDim; }
+  [[nodiscard]] constexpr int channels() const { return 2 * key_width() + value_width(); }
+  [[nodiscard]] constexpr int projected_width() const { return channels() + value_width() + 2 * value_heads; }
 };
 
 // Short convolution, SiLU, split, l2 norm, beta and decay (spec 3.4.2 to 3.4.6). Advances the conv

@@ -29,12 +29,18 @@ struct SamplingParams {
   std::vector<std::pair<TokenId, float>> logit_bias;  // distinct ids inside the vocabulary
 };
 
+// Below, the largest logit has all of the probability in float32 anyway.
+inline constexpr float kGreedyTemperature = 1e-5f;
+[[nodiscard]] inline bool is_greedy(const SamplingParams& params) {
+  return params.temperature < kGreedyTemperature;
+}
+
 // What became of one logit row. Plain data: a device writes it.
 struct TokenChoice {
-  TokenId id = -1;             // chosen, or the LogitRow's target
-  float logprob = 0.0f;        // of `id`; raw or processed as the server's --logprobs-mode says
-  std::int32_t top_count = 0;  // entries of the arrays below, best first, ties to the smaller id
-  std::int32_t non_finite = 0; // 1: a logit was NaN or infinite; `id` is meaningless (R2.7)
+  TokenId id = -1;              // chosen, or the LogitRow's target
+  float logprob = 0.0f;         // of `id`; raw or processed as the server's --logprobs-mode says
+  std::int32_t top_count = 0;   // entries of the arrays below, best first, ties to the smaller id
+  std::int32_t non_finite = 0;  // 1: a logit was NaN or infinite; `id` is meaningless (R2.7)
   std::array<TokenId, kMaxTopLogprobs> top_ids{};
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <type_traits>
 
 namespace tandem::ops {
 
@@ -20,7 +21,11 @@ struct View {
   {
     return data + i * stride[0] + j * stride[1];
   }
-  operator View<const T, Rank>() const { return {data, shape, stride}; }
+  operator View<const T, Rank>() const
+    requires(!std::is_const_v<T>)
+  {
+    return {data, shape, stride};
+  }
 };
 
 // Row-major, no gaps.

@@ -1,0 +1,25 @@
+#include "ops/cuda/entry.h"
+
+#include <cuda_runtime_api.h>
+
+#include "ops/cuda/cuda_backend.h"
+
+extern "C" bool tandem_cuda_make_backend(int ordinal, std::unique_ptr<tandem::ops::Backend>* backend,
+                                         tandem::Error* error) {
+  auto made = tandem::ops::cuda::CudaBackend::open(ordinal);
+  if (!made) {
+    *error = made.error();
+    return false;
+  }
+  *backend = std::move(*made);
+  return true;
+}
+
+extern "C" int tandem_cuda_device_count(tandem::Error* error) {
+  int count = 0;
+  const auto counted = tandem::ops::cuda::checked(cudaGetDeviceCount(&count), "counting CUDA devices");
+  if (counted) return count;
+  *error = {tandem::ErrorKind::Unsupported, "[device] no CUDA device can be used: " + counted.error().message +
+                                                "; use --device cpu, or install the NVIDIA driver"};
+  return -1;
+}

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "ops/backend.h"
+
+// What libtandem_cuda.so exports; the rank's device factory looks the names up after dlopen.
+// Both sides are built together from one tree, so C++ types may cross.
+
+// Binds logical device `ordinal` to the calling thread and makes its backend in *backend; on failure
+// returns false with *error set. Thread: the rank's.
+extern "C" bool tandem_cuda_make_backend(int ordinal, std::unique_ptr<tandem::ops::Backend>* backend,
+                                         tandem::Error* error);
+
+// Number of visible devices (after CUDA_VISIBLE_DEVICES), or -1 with *error set when there is no driver.
+extern "C" int tandem_cuda_device_count(tandem::Error* error);
+
+namespace tandem::ops::cuda {
+inline constexpr char kMakeBackend[] = "tandem_cuda_make_backend";
+inline constexpr char kDeviceCount[] = "tandem_cuda_device_count";
+using MakeBackend = decltype(&tandem_cuda_make_backend);
+using DeviceCount = decltype(&tandem_cuda_device_count);
+}  // namespace tandem::ops::cuda
