@@ -1,0 +1,159 @@
+#include "memory/planner.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "memory/pool_layout.h"
+#include "model/scratch.h"
+
+namespace tandem::memory {
+namespace {
+
+PlanRequest of(std::string_view size, int world = 1,
+               model::LinearAttention mode = model::LinearAttention::Replicated) {
+  PlanRequest request{.geometry = *model::published(size), .world = world, .linear_attention = mode};
+  request.limits = {.max_tokens = 8192, .max_rows = 256, .max_context = 32768, .max_logit_rows = 64, .slots = 16};
+  return request;
+}
+
+std::int64_t group_bytes(const RankPlan& plan, model::WeightGroup group) {
+  for (const GroupBytes& entry : plan.weights) {
+    if (entry.group == group) return entry.bytes;
+  }
+  return 0;
+}
+
+TEST(Planner, PublishedSizesNeedTheBytesOfTheSpecification) {  // spec 1.3, 2.2
+  struct Row {
+    std::string_view size;
+    std::int64_t kv_per_token, state_per_slot;
+  };
+  for (const Row& row : {Row{"0.8B", 12288, 19537920}, Row{"2B", 12288, 19537920}, Row{"4B", 32768, 51511296},
+                         Row{"9B", 32768, 51511296}, Row{"27B", 65536, 153944064}}) {
+    const auto plan = plan_capacity(of(row.size));
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->ranks[0].page_bytes, row.kv_per_token * 64) << row.size;
+    EXPECT_EQ(plan->ranks[0].slot_bytes, row.state_per_slot) << row.size;
+  }
+  EXPECT_EQ(plan_capacity(of("4B"))->ranks[0].weight_bytes, 8411510272);
+}
+
+TEST(Planner, ShardedLinearAttentionIsTheReplicatedBytesDividedByTheDegree) {  // proves P2b gate 2
+  for (const std::string_view size : model::kPublishedSizes) {
+    const model::Geometry g = *model::published(size);
+    const RankPlan whole = plan_capacity(of(size))->ranks[0];
+    for (const int world : {2, 4, 8}) {
+      const auto plan = plan_capacity(of(size, world, model::LinearAttention::Sharded));
+      ASSERT_TRUE(plan) << plan.error().message;
+      const std::int64_t norms = std::int64_t{g.linear_layers()} * 128 * 4;
+      for (const RankPlan& rank : plan->ranks) {
+        EXPECT_EQ((group_bytes(whole, model::WeightGroup::LinearAttention) - norms) / world + norms,
+                  group_bytes(rank, model::WeightGroup::LinearAttention));
+        EXPECT_EQ(rank.slot_bytes * world, whole.slot_bytes);
+        EXPECT_EQ(group_bytes(rank, model::WeightGroup::Mlp) * world, group_bytes(whole, model::WeightGroup::Mlp));
+      }
+    }
+  }
+}
+
+TEST(Planner, TheSmallestRankDecidesForAll) {  // proves R5.1
+  PlanRequest request = of("4B", 2);
+  request.device_bytes = {std::int64_t{80} << 30, std::int64_t{80} << 30};
+  const auto equal = plan_capacity(request);
+  ASSERT_TRUE(equal) << equal.error().message;
+  request.limits.max_context = 262144;
+  request.context_is_wish = true;
+  request.device_bytes = {std::int64_t{20} << 30, std::int64_t{14} << 30};
+  const auto uneven = plan_capacity(request);
+  ASSERT_TRUE(uneven) << uneven.error().message;
+  EXPECT_EQ(uneven->pages, std::min(uneven->ranks[0].pages, uneven->ranks[1].pages));
+  EXPECT_LT(uneven->ranks[1].pages, uneven->ranks[0].pages);
+}
+
+TEST(Planner, TheSumNeverExceedsTheDevice) {
+  for (const std::int64_t gib : {10, 12, 16, 24, 48, 80, 141}) {
+    PlanRequest request = of("4B");
+    request.device_bytes = {gib << 30};
+    request.reserve_bytes = std::int64_t{512} << 20;
+    request.limits.max_context = 262144;
+    request.context_is_wish = true;
+    const auto plan = plan_capacity(request);
+    if (!plan) continue;
+    const RankPlan& rank = plan->ranks[0];
+    EXPECT_LE(rank.fixed_bytes() + plan->pages * rank.page_bytes, gib << 30);
+    EXPECT_GE(plan->pages, request.limits.slots);
+  }
+}
+
+TEST(Planner, ARefusalNamesWhatWouldFit) {
+  PlanRequest request = of("4B");
+  request.limits.slots = 1000;
+  request.device_bytes = {std::int64_t{24} << 30};
+  const auto refused = plan_capacity(request);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::Capacity);
+  const std::string& message = refused.error().message;
+  const std::size_t at = message.find("it fits with --max-requests ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const int fits = std::stoi(message.substr(at + 28));
+  request.limits.slots = fits;
+  EXPECT_TRUE(plan_capacity(request)) << fits;
+  request.limits.slots = fits + 1;
+  EXPECT_FALSE(plan_capacity(request)) << fits;
+
+  request.limits.slots = 1;
+  request.device_bytes = {std::int64_t{1} << 30};
+  EXPECT_NE(plan_capacity(request).error().message.find("one request with one page needs"), std::string::npos);
+}
+
+TEST(Planner, AContextThatWasAskedForMustFitAndTheModelsOwnNeedNot) {
+  PlanRequest request = of("4B");
+  request.limits.max_context = 262144;
+  request.limits.slots = 1;
+  request.device_bytes = {std::int64_t{12} << 30};
+  const auto refused = plan_capacity(request);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--max-context "), std::string::npos) << refused.error().message;
+  request.context_is_wish = true;
+  const auto plan = plan_capacity(request);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_LT(plan->longest_request, 262144);
+  EXPECT_EQ(plan->longest_request, std::int64_t{plan->pages} * 64);
+}
+
+TEST(Planner, KvMemoryLimitsThePages) {
+  PlanRequest request = of("4B");
+  request.kv_bytes = std::int64_t{2097152} * 601;
+  EXPECT_EQ(plan_capacity(request)->pages, 600);  // one is the scratch page
+  request.kv_bytes = std::int64_t{2097152} * 100;
+  EXPECT_FALSE(plan_capacity(request));
+}
+
+TEST(Planner, DegreesThatDoNotDivideAreRefused) {  // proves R6.2
+  const auto refused = plan_capacity(of("4B", 3));
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::Unsupported);
+}
+
+TEST(Planner, TheReportHasEveryLineInExactBytes) {
+  PlanRequest request = of("4B", 2, model::LinearAttention::Sharded);
+  request.device_bytes = {std::int64_t{80} << 30};
+  const auto text = inspect_report(request, ReportFormat::Text);
+  ASSERT_TRUE(text) << text.error().message;
+  for (const char* expected : {"ranks 0 to 1, each\n", "weights: linear attention", "25,755,648 each",
+                               "16 requests + 1 for padding", "longest request 32,768 tokens"}) {
+    EXPECT_NE(text->find(expected), std::string::npos) << expected << "\n" << *text;
+  }
+  const auto json = inspect_report(request, ReportFormat::Json);
+  ASSERT_TRUE(json);
+  EXPECT_NE(json->find("\"state_slot_bytes\":25755648"), std::string::npos) << *json;
+}
+
+TEST(Planner, MeasuredMemoryGivesPagesOnceSlotsAndReserveArePaidFor) {
+  EXPECT_EQ(pages_that_fit(1000, 100, 3, 50, 10), (1000 - 100 - 4 * 50 - 10) / 10);
+  EXPECT_EQ(pages_that_fit(100, 100, 3, 50, 10), 0);
+}
+
+}  // namespace
+}  // namespace tandem::memory
