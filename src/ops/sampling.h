@@ -11,6 +11,8 @@
 namespace tandem::ops {
 
 inline constexpr int kMaxTopLogprobs = 20;
+inline constexpr int kMaxLogitBias = 1024;  // entries of one request
+inline constexpr int kMaxStopIds = 256;     // ids of one request, the model's end ids included
 
 // How a request's tokens are chosen. The order of application (design, sampling order): logit bias,
 // min_tokens mask, penalties, temperature, top-k, top-p, min-p; then Gumbel-max with noise from

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ops/cuda/attention_cuda.cuh"
@@ -165,7 +166,7 @@ Result<void> CudaBackend::reserve(const StepLimits& limits) {
   for (void*& host : bindings_host) {
     TANDEM_ASSIGN(host, pinned(Sampler::staging_bytes(limits)));
   }
-  sampler_.place(limits, sampler_state, bindings, bindings_host);
+  TANDEM_TRY(sampler_.place(limits, sampler_state, bindings, bindings_host));
 
   const std::size_t choice_bytes = sizeof(TokenChoice) * static_cast<std::size_t>(limits.max_tokens);
   TANDEM_ASSIGN(void* choices, allocate(choice_bytes, MemoryUse::Sampler, "token choices"));
@@ -174,7 +175,7 @@ Result<void> CudaBackend::reserve(const StepLimits& limits) {
     TANDEM_ASSIGN(void* memory, pinned(choice_bytes));
     host = static_cast<TokenChoice*>(memory);
   }
-  TANDEM_ASSIGN(void* partials, allocate(decode_partials_bytes(limits.max_rows, kMaxQueryHeads), MemoryUse::Scratch,
+  TANDEM_ASSIGN(void* partials, allocate(decode_partials_bytes(std::max(limits.max_rows, kPrefillTokensAtOnce), kMaxQueryHeads), MemoryUse::Scratch,
                                          "split attention partials"));
   attention_partials_ = static_cast<float*>(partials);
   TANDEM_ASSIGN(void* gathered, allocate(logit_rows * static_cast<std::size_t>(hidden_) * sizeof(bf16), MemoryUse::Scratch,
@@ -219,7 +220,7 @@ Result<void> CudaBackend::attention_prepare(const AttentionPrepareArgs& args) {
 
 Result<void> CudaBackend::attention(const AttentionArgs& args) {
   TANDEM_TRY(attention_decode(context_, steps_.step(), args, attention_partials_));
-  return attention_prefill(context_, steps_.step(), args);
+  return attention_prefill(context_, steps_.step(), args, attention_partials_);
 }
 
 Result<void> CudaBackend::delta_prepare(const DeltaPrepareArgs& args) {

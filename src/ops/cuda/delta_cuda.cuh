@@ -19,7 +19,13 @@ namespace tandem::ops::cuda {
 [[nodiscard]] Result<void> delta_rule(const Context& context, const DeviceStep& step, const DeltaRuleArgs& args);
 [[nodiscard]] Result<void> gated_norm(const Context& context, const GatedNormArgs& args);
 
-// What has to be set on this device before the first launch (R1.5), and scratch for max_tokens tokens.
+// The same for rows from first_row (whose first token is first_token) on: rows before them are decode rows.
+[[nodiscard]] Result<void> delta_prepare_rows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args,
+                                              int first_row, int first_token);
+[[nodiscard]] Result<void> delta_recurrent_rows(const Context& context, const DeviceStep& step, const DeltaRuleArgs& args,
+                                                int first_row);
+
+// What has to be set on this device before the first launch (R1.5).
 [[nodiscard]] Result<void> prepare_delta(const Context& context);
 
 }  // namespace tandem::ops::cuda

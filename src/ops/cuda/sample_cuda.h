@@ -21,7 +21,8 @@ class Sampler {
   // Bytes of one step's bindings in pinned memory.
   [[nodiscard]] static std::size_t staging_bytes(const StepLimits& limits);
 
-  void place(const StepLimits& limits, void* state, void* staging_device, void* staging_host[2]);
+  // Takes its memory and sets the kernel up on this device (R1.5). Error: Device.
+  [[nodiscard]] Result<void> place(const StepLimits& limits, void* state, void* staging_device, void* staging_host[2]);
 
   // Queues the binding of the settings that the step's first rows bring; `parity` chooses the staging
   // buffer (steps alternate). Nothing if no row binds.

@@ -1,0 +1,36 @@
+# The CUDA backend: libtandem_cuda.so, loaded only for --device cuda. Compute capability 9.0 with the
+# instructions of sm_90a (wgmma, setmaxnreg).
+set(CMAKE_CUDA_ARCHITECTURES 90a)
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+# CMake 3.25 knows no C++20 for nvcc and ignores the standard silently.
+set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+
+set(cuda_dir ${CMAKE_SOURCE_DIR}/src/ops/cuda)
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${cuda_dir}/*.cu ${cuda_dir}/*.cc)
+set(cuda_tests ${cuda_sources})
+list(FILTER cuda_tests INCLUDE REGEX "_test\\.(cu|cc)$")
+set(cuda_benches ${cuda_sources})
+list(FILTER cuda_benches INCLUDE REGEX "_bench\\.(cu|cc)$")
+list(FILTER cuda_sources EXCLUDE REGEX "_(test|bench)\\.(cu|cc)$")
+
+add_library(tandem_cuda SHARED ${cuda_sources})
+target_include_directories(tandem_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src ${CUDAToolkit_INCLUDE_DIRS})
+target_link_libraries(tandem_cuda PUBLIC tandem_ops PRIVATE tandem_flags CUDA::cudart CUDA::cublasLt)
+set_target_properties(tandem_cuda PROPERTIES CUDA_STANDARD 20 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+target_compile_options(tandem_cuda PRIVATE
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -diag-suppress=554 -lineinfo -Xcompiler=-Wall>)
+
+if(cuda_tests)
+  # Runs on a GPU machine only: gates/device.sh ops. Not a CTest test here.
+  add_executable(tandem_cuda_tests ${cuda_tests})
+  target_link_libraries(tandem_cuda_tests PRIVATE tandem_cuda GTest::gmock GTest::gtest_main)
+  set_target_properties(tandem_cuda_tests PROPERTIES CUDA_STANDARD 20 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endif()
+foreach(file IN LISTS cuda_benches)
+  get_filename_component(bench ${file} NAME_WE)
+  add_executable(${bench} ${file})
+  target_link_libraries(${bench} PRIVATE tandem_cuda)
+  set_target_properties(${bench} PROPERTIES CUDA_STANDARD 20 RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+endforeach()
