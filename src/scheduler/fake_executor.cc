@@ -25,6 +25,14 @@ constexpr TokenId hash_token(std::uint64_t state, std::int32_t position, std::ui
                               static_cast<std::uint64_t>(vocab));
 }
 
+// The next id upwards that min_tokens allows.
+TokenId unmasked(TokenId id, const ops::SamplingParams& sampling, std::int32_t generated, std::int32_t vocab) {
+  if (generated >= sampling.min_tokens) return id;
+  const auto& masked = sampling.stop_ids;
+  while (std::find(masked.begin(), masked.end(), id) != masked.end()) id = (id + 1) % vocab;
+  return id;
+}
+
 ops::TokenChoice choice_of(TokenId id, std::int32_t top, std::int32_t vocab) {
   ops::TokenChoice choice;
   choice.id = id;
@@ -41,13 +49,14 @@ ops::TokenChoice choice_of(TokenId id, std::int32_t top, std::int32_t vocab) {
 
 FakeExecutor::FakeExecutor(Options options) : options_(std::move(options)) {}
 
-std::vector<TokenId> FakeExecutor::solo(std::span<const TokenId> prompt, std::uint64_t seed, std::int32_t tokens,
-                                        std::int32_t vocab) {
+std::vector<TokenId> FakeExecutor::solo(std::span<const TokenId> prompt, const ops::SamplingParams& sampling,
+                                        std::int32_t tokens, std::int32_t vocab) {
   std::uint64_t state = 0;
   for (const TokenId id : prompt) state = fold(state, id);
   std::vector<TokenId> out;
   for (std::int32_t i = 0; i < tokens; ++i) {
-    out.push_back(hash_token(state, static_cast<std::int32_t>(prompt.size()) + i, seed, vocab));
+    const TokenId id = hash_token(state, static_cast<std::int32_t>(prompt.size()) + i, sampling.seed, vocab);
+    out.push_back(unmasked(id, sampling, i, vocab));
     state = fold(state, out.back());
   }
   return out;
@@ -100,6 +109,7 @@ Result<void> FakeExecutor::check_plan(const rank::Step& step) const {
 Result<void> FakeExecutor::submit_step(rank::Step step) {
   TANDEM_TRY(enter("submit"));
   TANDEM_TRY(check_plan(step));
+  if (on_step) on_step(step);
   flights_.push_back(std::move(step));
   return {};
 }
@@ -150,10 +160,7 @@ Result<void> FakeExecutor::apply(const rank::Row& row, rank::StepResult& result)
     request.prompt_done = true;
     TokenId id = hash_token(request.state, request.tokens, request.sampling.seed, options_.capacity.vocab);
     if (options_.choose) id = options_.choose(row.request, request.generated, id);
-    const auto& masked = request.sampling.stop_ids;
-    while (request.generated < request.sampling.min_tokens &&
-           std::find(masked.begin(), masked.end(), id) != masked.end())
-      id = (id + 1) % options_.capacity.vocab;
+    id = unmasked(id, request.sampling, request.generated, options_.capacity.vocab);
     request.last = id;
     request.generated += 1;
     artifact.choice = choice_of(id, row.top_logprobs, options_.capacity.vocab);
@@ -173,6 +180,7 @@ Result<rank::StepResult> FakeExecutor::wait_step() {
       held_ = false;
     }
   }
+  if (on_wait) on_wait();
   TANDEM_TRY(enter("step"));
   if (flights_.empty()) return poison({ErrorKind::Protocol, "[fake_executor] no step is in flight"});
   const rank::Step step = std::move(flights_.front());
@@ -189,7 +197,6 @@ Result<rank::StepResult> FakeExecutor::wait_step() {
   seen_.most_rows = std::max(seen_.most_rows, static_cast<std::int32_t>(step.rows.size()));
   seen_.most_tokens = std::max(seen_.most_tokens, tokens);
   seen_.most_live = std::max(seen_.most_live, static_cast<std::int32_t>(requests_.size()));
-  if (on_step) on_step(step);
   if (options_.shuffle != 0) {
     std::mt19937_64 order(mix(options_.shuffle ^ seen_.steps));
     std::shuffle(result.artifacts.begin(), result.artifacts.end(), order);

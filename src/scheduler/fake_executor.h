@@ -50,9 +50,10 @@ class FakeExecutor final : public executor::Executor {
   [[nodiscard]] std::optional<Error> poisoned() const override { return poison_; }
   [[nodiscard]] Result<void> shutdown() override;
 
-  // What a request with this prompt generates by the hash, alone on an executor of this vocabulary.
-  [[nodiscard]] static std::vector<TokenId> solo(std::span<const TokenId> prompt, std::uint64_t seed,
-                                                 std::int32_t tokens, std::int32_t vocab);
+  // What a request generates by the hash, alone on an executor of this vocabulary.
+  [[nodiscard]] static std::vector<TokenId> solo(std::span<const TokenId> prompt,
+                                                 const ops::SamplingParams& sampling, std::int32_t tokens,
+                                                 std::int32_t vocab);
 
   // From hold() until release() wait_step does not return: a step stays in flight.
   void hold();
@@ -68,9 +69,10 @@ class FakeExecutor final : public executor::Executor {
   };
   [[nodiscard]] const Seen& seen() const { return seen_; }
   [[nodiscard]] std::size_t live() const { return requests_.size(); }
-  // Steps that were answered, as they came, if kept.
+  // Called with each step that is accepted, with each drop, and while a step is awaited.
   std::function<void(const rank::Step&)> on_step;
   std::function<void(std::span<const rank::Drop>)> on_drop;
+  std::function<void()> on_wait;
 
  private:
   struct Request {

@@ -4,18 +4,12 @@
 
 #include <algorithm>
 
+#include "memory/page_table.h"
+
 namespace tandem::scheduler {
 namespace {
 
 constexpr std::int32_t kChunk = ops::kPageTokens;
-
-constexpr std::int32_t pages_of(std::int32_t tokens) { return (tokens + kChunk - 1) / kChunk; }
-
-// The pages that a row of `tokens` tokens from `base` on adds to those that earlier rows have sent.
-std::vector<PageId> new_pages(const Progress& request, std::int32_t base, std::int32_t tokens) {
-  const auto all = request.pages;
-  return {all.begin() + pages_of(base), all.begin() + pages_of(base + tokens)};
-}
 
 rank::Row decode_row(const Progress& request) {
   rank::Row row;
@@ -25,7 +19,6 @@ rank::Row decode_row(const Progress& request) {
   row.base_pos = request.run;
   row.tokens = 1;
   if (request.last != ops::kLastSampled) row.ids = {request.last};
-  row.new_pages = new_pages(request, request.run, 1);
   row.samples = true;
   row.generated = request.generated;
   row.top_logprobs = request.spec->top_logprobs;
@@ -42,7 +35,6 @@ rank::Row prefill_row(const Progress& request, std::int32_t tokens) {
   row.base_pos = request.run;
   row.tokens = tokens;
   row.ids.assign(spec.prompt.begin() + request.run, spec.prompt.begin() + end);
-  row.new_pages = new_pages(request, request.run, tokens);
   if (request.run == 0) row.sampling = spec.sampling;
   row.samples = end == spec.prompt_tokens();
   row.generated = request.generated;
@@ -89,6 +81,10 @@ Result<void> check_limits(const Limits& limits) {
                             limits.slots, least),
                 "max-mixed-tokens");
   return {};
+}
+
+std::int64_t pages_for_life(std::int32_t prompt_tokens, std::int32_t max_tokens) {
+  return memory::pages_for(memory::lifetime_tokens(prompt_tokens, max_tokens));
 }
 
 Result<void> check_fits(const Limits& limits, std::int32_t prompt_tokens, std::int32_t max_tokens) {

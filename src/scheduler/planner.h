@@ -32,10 +32,8 @@ struct Limits {
 // Error: Invalid, naming the flag and the smallest value that works.
 [[nodiscard]] Result<void> check_limits(const Limits& limits);
 
-// KV pages for a request's whole life: its last completion token is never fed back (R5.2).
-[[nodiscard]] constexpr std::int32_t pages_for_life(std::int32_t prompt_tokens, std::int32_t max_tokens) {
-  return (prompt_tokens + max_tokens - 1 + ops::kPageTokens - 1) / ops::kPageTokens;
-}
+// KV pages for a request's whole life (R5.2).
+[[nodiscard]] std::int64_t pages_for_life(std::int32_t prompt_tokens, std::int32_t max_tokens);
 
 // The most prompt + max_tokens that can ever be admitted: the context, or what the pool's pages hold.
 [[nodiscard]] constexpr std::int32_t longest_life(std::int32_t max_context, std::int32_t pages) {
@@ -49,8 +47,8 @@ struct Limits {
 
 // Whether the head of the queue is admitted now. Only ever asked about the head: if it does not fit,
 // everybody behind it waits too, so what ends next goes to the head.
-[[nodiscard]] constexpr bool head_fits(std::int32_t free_slots, std::int32_t free_pages,
-                                       std::int32_t pages_needed) {
+[[nodiscard]] constexpr bool head_fits(std::int64_t free_slots, std::int64_t free_pages,
+                                       std::int64_t pages_needed) {
   return free_slots >= 1 && free_pages >= pages_needed;
 }
 
@@ -58,7 +56,6 @@ struct Limits {
 struct Progress {
   const RequestSpec* spec = nullptr;   // must live until plan() returns
   SlotId slot;
-  std::span<const PageId> pages;       // its whole life's pages, by position
   std::int32_t run = 0;                // tokens in steps sent so far, prompt and completion: next base_pos
   std::int32_t generated = 0;          // completion tokens that those steps sample
   TokenId last = ops::kLastSampled;    // id of the newest; kLastSampled while its step is in flight
@@ -74,7 +71,7 @@ struct StepShape {
 };
 [[nodiscard]] StepShape shape(const rank::Step& step);
 
-// The next step; without rows if nothing can run. `live` is in order of admission.
+// The next step, but for the rows' new pages, which the page table adds; without rows if nothing can run. `live` is in order of admission.
 // With mixed off, `after_prefill` says that the last step held prompt chunks: the two kinds take turns
 // while both have work, so neither starves.
 [[nodiscard]] rank::Step plan(const Limits& limits, std::span<const Progress> live, bool after_prefill);

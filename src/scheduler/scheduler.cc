@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/log.h"
-
 namespace tandem::scheduler {
 namespace {
 
@@ -25,7 +23,8 @@ Scheduler::Scheduler(Settings settings, executor::Executor& executor, Mailbox& m
       executor_(executor),
       mailbox_(mailbox),
       listener_(listener),
-      books_(settings.limits.slots, settings.limits.pages) {
+      slots_(settings.limits.slots),
+      pages_(settings.limits.pages) {
   publish_load();
 }
 
@@ -46,7 +45,7 @@ Result<Scheduler::Turn> Scheduler::turn() {
   TANDEM_TRY(run(std::move(step)));
 
   if (!idle()) return Turn::Busy;
-  TANDEM_TRY(books_.check_idle());
+  TANDEM_TRY(check_books());
   return stopping_ ? Turn::Ended : Turn::Idle;
 }
 
@@ -111,7 +110,8 @@ Result<void> Scheduler::prune() {
   for (auto& live : live_) {
     if (!live->end || live->in_flight > 0) continue;
     const RequestId id = live->spec.id;
-    TANDEM_TRY(books_.release(id));
+    TANDEM_TRY(slots_.release(id));
+    TANDEM_TRY(pages_.release(id));
     Update update = live->last ? std::move(*live->last) : Update{.request = id};
     if (update.token) counters_.generated_tokens += 1;
     update.end = std::move(live->end);
@@ -129,8 +129,8 @@ void Scheduler::publish_load() {
   counters_.waiting = static_cast<std::int32_t>(waiting_.size());
   counters_.slots = settings_.limits.slots;
   counters_.pages = settings_.limits.pages;
-  counters_.slots_used = settings_.limits.slots - books_.free_slots();
-  counters_.pages_used = settings_.limits.pages - books_.free_pages();
+  counters_.slots_used = slots_.held();
+  counters_.pages_used = pages_.reserved();
   std::lock_guard lock(load_mutex_);
   published_ = counters_;
 }
@@ -139,13 +139,13 @@ Result<void> Scheduler::admit() {
   std::size_t admitted = 0;
   while (!waiting_.empty()) {
     const RequestSpec& head = waiting_.begin()->second;
-    const std::int32_t pages = pages_for_life(head.prompt_tokens(), head.max_tokens);
-    if (!head_fits(books_.free_slots(), books_.free_pages(), pages)) break;
-    TANDEM_ASSIGN(Books::Held held, books_.admit(head.id, pages));
+    const std::int64_t pages = pages_for_life(head.prompt_tokens(), head.max_tokens);
+    if (!head_fits(slots_.free(), pages_.unreserved(), pages)) break;
+    TANDEM_ASSIGN(const SlotId slot, slots_.acquire(head.id));
+    TANDEM_TRY(pages_.reserve(head.id, memory::lifetime_tokens(head.prompt_tokens(), head.max_tokens)));
     auto live = std::make_unique<Live>();
     live->spec = std::move(waiting_.extract(waiting_.begin()).mapped());
-    live->pages = std::move(held.pages);
-    live->progress = Progress{.spec = &live->spec, .slot = held.slot, .pages = live->pages};
+    live->progress = Progress{.spec = &live->spec, .slot = slot};
     by_id_.emplace(live->spec.id, live.get());
     live_.push_back(std::move(live));
     admitted += 1;
@@ -165,27 +165,32 @@ rank::Step Scheduler::make_plan() {
 // to send the oldest is read, so that the loop goes on.
 Result<void> Scheduler::run(rank::Step step) {
   const bool sends = !step.rows.empty();
-  if (sends) {
-    Flight flight{.shape = shape(step)};
-    flight.requests.reserve(step.rows.size());
-    for (const rank::Row& row : step.rows) {
-      Live& live = *find(row.request);
-      live.in_flight += 1;
-      live.progress.run += row.tokens;
-      if (row.samples) {
-        live.progress.generated += 1;
-        live.progress.last = ops::kLastSampled;
-      }
-      flight.requests.push_back(row.request);
-    }
-    last_step_prefilled_ = flight.shape.tokens > flight.shape.decode_rows;
-    flights_.push_back(std::move(flight));
-    TANDEM_TRY(executor_.submit_step(std::move(step)));
-  }
+  if (sends) TANDEM_TRY(send(std::move(step)));
   const std::size_t allowed = static_cast<std::size_t>(settings_.steps_in_flight) - 1;
   while (flights_.size() > allowed) TANDEM_TRY(collect());
   if (!sends && !flights_.empty()) TANDEM_TRY(collect());
   return {};
+}
+
+// Adds each row's pages and counts the step as run: what the next plan starts from.
+Result<void> Scheduler::send(rank::Step step) {
+  Flight flight{.shape = shape(step)};
+  flight.requests.reserve(step.rows.size());
+  for (rank::Row& row : step.rows) {
+    TANDEM_ASSIGN(const std::span<const PageId> added, pages_.extend(row.request, row.base_pos + row.tokens));
+    row.new_pages.assign(added.begin(), added.end());
+    Live& live = *find(row.request);
+    live.in_flight += 1;
+    live.progress.run += row.tokens;
+    if (row.samples) {
+      live.progress.generated += 1;
+      live.progress.last = ops::kLastSampled;
+    }
+    flight.requests.push_back(row.request);
+  }
+  last_step_prefilled_ = flight.shape.tokens > flight.shape.decode_rows;
+  flights_.push_back(std::move(flight));
+  return executor_.submit_step(std::move(step));
 }
 
 // Reads the oldest step's result. Clients that closed while it ran get nothing of it (R2.6).
@@ -250,7 +255,6 @@ Result<void> Scheduler::take_artifact(Live& live, rank::Artifact artifact) {
 void Scheduler::fail_all(const Error& reason) {
   failure_ = reason;
   const Error told{ErrorKind::Poisoned, fmt::format("the replica failed: {}", reason.message)};
-  log_error("[scheduler] {}", told.message);
   mailbox_.close(told);
   std::vector<Update> ends;
   const auto tell = [&](RequestId request) {
@@ -287,6 +291,16 @@ Load Scheduler::load() const {
 Scheduler::Live* Scheduler::find(RequestId request) {
   const auto at = by_id_.find(request);
   return at == by_id_.end() ? nullptr : at->second;
+}
+
+// Idle: nothing may be held.
+Result<void> Scheduler::check_books() const {
+  TANDEM_TRY(slots_.check());
+  TANDEM_TRY(pages_.check());
+  if (slots_.held() == 0 && pages_.reserved() == 0) return {};
+  return tandem::fail(ErrorKind::Corrupt,
+                      fmt::format("[scheduler] idle, but {} of {} slots are held and {} of {} pages set aside",
+                                  slots_.held(), slots_.capacity(), pages_.reserved(), pages_.capacity()));
 }
 
 bool Scheduler::idle() const {

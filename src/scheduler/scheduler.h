@@ -11,7 +11,8 @@
 
 #include "base/result.h"
 #include "executor/executor.h"
-#include "scheduler/books.h"
+#include "memory/page_table.h"
+#include "memory/state_slots.h"
 #include "scheduler/load.h"
 #include "scheduler/mailbox.h"
 #include "scheduler/planner.h"
@@ -53,8 +54,7 @@ class Scheduler {
   // An admitted request, from its slot to its drop.
   struct Live {
     RequestSpec spec;
-    Progress progress;               // spec and pages point into this object
-    std::vector<PageId> pages;
+    Progress progress;               // points to `spec`
     int in_flight = 0;               // unanswered steps that name it
     std::int32_t taken = 0;          // completion tokens read from results
     std::vector<ops::TokenChoice> prompt_logprobs;  // until the first token is delivered
@@ -81,19 +81,22 @@ class Scheduler {
 
   void close(const Closing& closing);
   void close_all();
+  Result<void> send(rank::Step step);
   Result<void> collect();
   Result<void> take_artifact(Live& live, rank::Artifact artifact);
   Result<Turn> turn();
   void fail_all(const Error& reason);
   [[nodiscard]] Live* find(RequestId request);
   [[nodiscard]] bool idle() const;
+  Result<void> check_books() const;
 
   const Settings settings_;
   executor::Executor& executor_;
   Mailbox& mailbox_;
   Listener& listener_;
 
-  Books books_;
+  memory::StateSlots slots_;
+  memory::PageTable pages_;
   std::map<RequestId, RequestSpec> waiting_;  // in order of arrival
   std::vector<Gone> gone_;                    // to be told at the next prune
   std::vector<std::unique_ptr<Live>> live_;   // in order of admission

@@ -33,7 +33,10 @@ Result<void> SchedulerThread::stop() {
 void SchedulerThread::run() {
   for (auto turn = scheduler_.tick(); turn != Scheduler::Turn::Ended; turn = scheduler_.tick())
     if (turn == Scheduler::Turn::Idle) mailbox_.wait(kIdleCheck);
-  if (scheduler_.failure() && on_failed_) on_failed_(*scheduler_.failure());
+  if (const auto& failure = scheduler_.failure()) {
+    log_error("[scheduler] the replica failed: {}", failure->message);
+    if (on_failed_) on_failed_(*failure);
+  }
   mailbox_.wait_for_stop();
   result_ = executor_.shutdown();
   if (scheduler_.failure()) result_ = fail(*scheduler_.failure());
