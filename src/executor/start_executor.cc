@@ -1,0 +1,163 @@
+#include "executor/start_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/log.h"
+#include "model/checkpoint.h"
+#include "ops/host_memory.h"
+
+namespace tandem::executor {
+namespace {
+
+constexpr int kMaxLogitRows = 64;  // rows of the logits buffer; a step with more does them in groups
+constexpr int kCpuWarmUpTokens = ops::kPageTokens;
+
+bool on_cuda(const ExecutorOptions& options) { return options.devices.kind == rank::DeviceKind::Cuda; }
+int world_of(const ExecutorOptions& options) { return static_cast<int>(options.devices.ordinals.size()); }
+
+Result<int> at_least(std::string_view flag, int value, int least) {
+  if (value >= least) return value;
+  return fail(ErrorKind::Invalid, fmt::format("[start] {} = {}; {} or more works", flag, value, least),
+              std::string(flag));
+}
+
+std::int64_t reserve_of(const ExecutorOptions& options) {
+  return options.reserve_bytes.value_or(on_cuda(options) ? std::int64_t{1} << 30 : std::int64_t{256} << 20);
+}
+
+// What each rank may use, as far as it is known before a device is opened.
+Result<std::vector<std::int64_t>> device_bytes(const ExecutorOptions& options) {
+  const auto world = static_cast<std::size_t>(world_of(options));
+  std::vector<std::int64_t> bytes = options.memory_bytes;
+  if (bytes.size() == 1) bytes.resize(world, bytes.front());
+  if (!bytes.empty() && bytes.size() != world) {
+    return fail(ErrorKind::Invalid,
+                fmt::format("[start] {} memory sizes for {} ranks; give one, or one for each rank",
+                            bytes.size(), world));
+  }
+  if (!on_cuda(options)) {
+    const auto share = static_cast<std::int64_t>(ops::host_memory_size().free_bytes / world);
+    bytes.resize(world, share);
+    for (std::int64_t& mine : bytes) mine = std::min(mine, share);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Result<StartPlan> plan_start(const ExecutorOptions& options) {
+  const int world = world_of(options);
+  TANDEM_TRY(rank::check_devices(options.devices));
+  if (options.mixed.value_or(false) && world > 1) {
+    return fail(ErrorKind::Unsupported,
+                fmt::format("[tp] --mixed on with {} ranks; --mixed off works, or one rank", world),
+                "--mixed");
+  }
+  if (options.linear_attention == model::LinearAttention::Sharded && world > 1) {
+    return fail(
+        ErrorKind::Unsupported,
+        fmt::format("[tp] --linear-attention sharded with {} ranks; --linear-attention replicated works",
+                    world),
+        "--linear-attention");
+  }
+
+  StartPlan plan;
+  TANDEM_ASSIGN(plan.geometry, model::read_geometry(options.model));
+  for (int rank = 0; rank < world; ++rank) {
+    TANDEM_TRY(model::Partition::make(plan.geometry, RankId{rank}, world, options.linear_attention));
+  }
+  const bool cuda = on_cuda(options);
+  TANDEM_ASSIGN(const int slots, at_least("--max-requests", options.max_requests.value_or(cuda ? 64 : 8), 1));
+  TANDEM_ASSIGN(
+      plan.max_step_tokens,
+      at_least("--max-step-tokens", options.max_step_tokens.value_or(cuda ? 8192 : 512), ops::kPageTokens));
+  plan.mixed = options.mixed.value_or(world == 1);
+  // A mixed step must have room for one chunk beside every other slot's decode row.
+  const int least_mixed = plan.mixed ? slots + ops::kPageTokens - 1 : slots;
+  TANDEM_ASSIGN(plan.max_mixed_tokens,
+                at_least("--max-mixed-tokens", options.max_mixed_tokens.value_or(std::max(512, least_mixed)),
+                         least_mixed));
+  TANDEM_ASSIGN(const int context,
+                at_least("--max-context", options.max_context.value_or(plan.geometry.max_context), 2));
+  if (context > plan.geometry.max_context) {
+    return fail(ErrorKind::Invalid,
+                fmt::format("[start] --max-context = {}; the model was made for {}", context,
+                            plan.geometry.max_context),
+                "--max-context");
+  }
+  const int step_tokens = std::max(plan.max_step_tokens, plan.max_mixed_tokens);
+  plan.limits = {.max_tokens = step_tokens,
+                 .max_rows = std::min(2 * slots, step_tokens),  // padding included
+                 .max_context = context,
+                 .max_logit_rows = std::min(kMaxLogitRows, step_tokens),
+                 .slots = slots,
+                 .vocab = plan.geometry.vocab};
+  TANDEM_ASSIGN(std::vector<std::int64_t> bytes, device_bytes(options));
+  plan.request = {.geometry = plan.geometry,
+                  .world = world,
+                  .linear_attention = options.linear_attention,
+                  .limits = plan.limits,
+                  .context_is_wish = !options.max_context.has_value(),
+                  .device_bytes = std::move(bytes),
+                  .reserve_bytes = reserve_of(options),
+                  .kv_bytes = options.kv_bytes};
+  TANDEM_ASSIGN(plan.capacity, memory::plan_capacity(plan.request));
+  plan.limits.pages = plan.capacity.pages;
+  return plan;
+}
+
+Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& options,
+                                                     const StartProgressSink& progress) {
+  TANDEM_ASSIGN(const StartPlan plan, plan_start(options));
+  log_info("[start] the plan:\n{}", memory::plan_text(plan.request, plan.capacity));
+
+  auto settings = std::make_shared<rank::RankSettings>();
+  TANDEM_ASSIGN(model::Checkpoint checkpoint, model::Checkpoint::open(options.model, plan.geometry));
+  settings->checkpoint = std::make_shared<const model::Checkpoint>(std::move(checkpoint));
+  settings->geometry = plan.geometry;
+  settings->linear_attention = options.linear_attention;
+  settings->rounding = options.rounding;
+  settings->logprobs = options.logprobs;
+  settings->tokens_with_text = options.tokens_with_text;
+  settings->limits = plan.limits;
+  settings->warm_up_tokens = on_cuda(options) ? plan.limits.max_tokens : kCpuWarmUpTokens;
+  settings->reserve_bytes = reserve_of(options);
+  settings->memory_bytes = options.memory_bytes;
+  settings->memory_bytes.resize(options.memory_bytes.empty() ? 0 : plan.request.device_bytes.size(),
+                                options.memory_bytes.empty() ? 0 : options.memory_bytes.front());
+  settings->devices = options.devices;
+  settings->nan_fill_freed = options.nan_fill_freed;
+  settings->hash_residual = options.hash_residual;
+  settings->on_step = options.on_step;
+
+  Deadlines deadlines = options.deadlines;
+  deadlines.step =
+      options.step_deadline.value_or(on_cuda(options) ? std::chrono::seconds(30) : std::chrono::seconds(600));
+  TANDEM_ASSIGN(settings->group, rank::make_group(options.devices, deadlines.init, deadlines.step));
+
+  RankExecutorOptions ranks;
+  ranks.group = settings->group;
+  ranks.make_model = [settings = std::shared_ptr<const rank::RankSettings>(settings)](
+                         RankId rank, rank::Status& status) -> Result<std::unique_ptr<rank::RankModel>> {
+    return std::make_unique<rank::ModelRank>(settings, rank, status);
+  };
+  ranks.wanted = {.slots = plan.limits.slots,
+                  .pages = plan.limits.pages,
+                  .max_context = plan.limits.max_context,
+                  .max_step_tokens = plan.max_step_tokens,
+                  .max_mixed_tokens = plan.max_mixed_tokens,
+                  .vocab = plan.geometry.vocab};
+  ranks.context_is_wish = plan.request.context_is_wish;
+  ranks.mixed = plan.mixed;
+  ranks.max_in_flight = options.max_in_flight;
+  ranks.deadlines = deadlines;
+  ranks.faults = options.faults;
+  ranks.exit_process = options.exit_process;
+  return RankExecutor::start(std::move(ranks), progress);
+}
+
+}  // namespace tandem::executor

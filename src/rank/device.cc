@@ -1,0 +1,147 @@
+#include "rank/device.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "base/log.h"
+#include "comm/shared_memory.h"
+#include "comm/world_of_one.h"
+#include "ops/cuda/entry.h"
+#include "ops/reference/backend.h"
+
+namespace tandem::rank {
+namespace {
+
+// libtandem_cuda.so, loaded once and never unloaded: its kernels may run until the process ends.
+// Found beside the executable (its RUNPATH is $ORIGIN) or where LD_LIBRARY_PATH says.
+struct CudaLibrary {
+  ops::cuda::MakeBackend make_backend = nullptr;
+  ops::cuda::DeviceCount device_count = nullptr;
+  std::string failure;
+
+  CudaLibrary() {
+    void* library = dlopen("libtandem_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+      failure = fmt::format(
+          "the CUDA backend cannot be loaded ({}); put libtandem_cuda.so beside the executable, or "
+          "use --device cpu",
+          dlerror());
+      return;
+    }
+    make_backend = reinterpret_cast<ops::cuda::MakeBackend>(dlsym(library, ops::cuda::kMakeBackend));
+    device_count = reinterpret_cast<ops::cuda::DeviceCount>(dlsym(library, ops::cuda::kDeviceCount));
+    if (make_backend == nullptr || device_count == nullptr)
+      failure = "libtandem_cuda.so is of another version";
+  }
+};
+
+Result<const CudaLibrary*> cuda_library() {
+  static const CudaLibrary library;
+  if (!library.failure.empty()) return fail(ErrorKind::Unsupported, "[device] " + library.failure);
+  return &library;
+}
+
+std::string list(const std::vector<int>& ordinals) { return fmt::format("{}", fmt::join(ordinals, ",")); }
+
+int cpu_threads_of(const DeviceChoice& choice) {
+  if (choice.cpu_threads > 0) return choice.cpu_threads;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return std::max(1, cores / static_cast<int>(choice.ordinals.size()));
+}
+
+// A rank may spin while it waits only if its peers' teams have cores of their own.
+int spin_of(const DeviceChoice& choice) {
+  const auto threads = static_cast<unsigned>(cpu_threads_of(choice)) * choice.ordinals.size();
+  return threads < std::thread::hardware_concurrency() ? 4000 : 0;
+}
+
+}  // namespace
+
+std::string_view name(DeviceKind kind) { return kind == DeviceKind::Cpu ? "cpu" : "cuda"; }
+
+Result<int> cuda_devices() {
+  TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
+  Error error;
+  const int count = cuda->device_count(&error);
+  if (count < 0) return fail(std::move(error));
+  if (count == 0) {
+    return fail(ErrorKind::Unsupported,
+                "[device] no CUDA device is visible; use --device cpu, or see "
+                "CUDA_VISIBLE_DEVICES");
+  }
+  return count;
+}
+
+Result<void> check_devices(const DeviceChoice& choice) {
+  const auto refuse = [](std::string what) {
+    return fail(ErrorKind::Invalid, "[devices] " + what, "--devices");
+  };
+  if (choice.ordinals.empty()) return refuse("no rank; --tp 1 or more and one device for each rank work");
+  if (choice.cpu_threads < 0) {
+    return fail(ErrorKind::Invalid,
+                fmt::format("[devices] cpu-threads = {}; 1 or more, or 0 for all cores", choice.cpu_threads),
+                "--cpu-threads");
+  }
+  std::set<int> seen;
+  for (const int ordinal : choice.ordinals) {
+    if (ordinal < 0 || ordinal >= kMaxOrdinals) {
+      return refuse(fmt::format("device {} of {}; ordinals are 0 to {}", ordinal, list(choice.ordinals),
+                                kMaxOrdinals - 1));
+    }
+    if (!seen.insert(ordinal).second) {
+      return refuse(fmt::format("device {} twice in {}; every rank needs a device of its own", ordinal,
+                                list(choice.ordinals)));
+    }
+  }
+  if (choice.kind == DeviceKind::Cpu) return {};
+  if (choice.ops == OpsKind::Reference) {
+    return fail(ErrorKind::Unsupported, "[ops] reference operators run on the CPU; use --device cpu",
+                "--ops");
+  }
+  TANDEM_ASSIGN(const int visible, cuda_devices());
+  if (static_cast<int>(choice.ordinals.size()) > visible) {
+    return refuse(fmt::format("{} ranks, but {} CUDA devices are visible; --tp {} at most works",
+                              choice.ordinals.size(), visible, visible));
+  }
+  for (const int ordinal : choice.ordinals) {
+    if (ordinal >= visible) {
+      return refuse(fmt::format("device {} of {}; {} CUDA devices are visible, 0 to {}", ordinal,
+                                list(choice.ordinals), visible, visible - 1));
+    }
+  }
+  return {};
+}
+
+Result<std::unique_ptr<ops::Backend>> make_backend(const DeviceChoice& choice, RankId rank) {
+  const int ordinal = choice.ordinals[static_cast<std::size_t>(rank.value)];
+  if (choice.kind == DeviceKind::Cuda) {
+    TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
+    std::unique_ptr<ops::Backend> backend;
+    Error error;
+    if (!cuda->make_backend(ordinal, &backend, &error)) return fail(std::move(error));
+    return backend;
+  }
+  return ops::make_reference_backend();
+}
+
+Result<std::shared_ptr<comm::Group>> make_group(const DeviceChoice& choice, Nanoseconds init_deadline,
+                                                Nanoseconds step_deadline) {
+  const int world = static_cast<int>(choice.ordinals.size());
+  if (world == 1) return comm::make_world_of_one();
+  if (choice.kind == DeviceKind::Cuda) {
+    return fail(ErrorKind::Unsupported,
+                fmt::format("[tp] {} ranks on CUDA devices have no communicator yet; --tp 1 works", world),
+                "--tp");
+  }
+  return comm::make_shared_memory({.world = world,
+                                   .join_deadline = init_deadline,
+                                   .collective_deadline = step_deadline,
+                                   .spin = spin_of(choice)});
+}
+
+}  // namespace tandem::rank

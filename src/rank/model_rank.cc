@@ -1,0 +1,198 @@
+#include "rank/model_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "memory/page_table.h"
+#include "memory/planner.h"
+
+namespace tandem::rank {
+
+ModelRank::ModelRank(std::shared_ptr<const RankSettings> settings, RankId rank, Status& status)
+    : settings_(std::move(settings)), rank_(rank), status_(status) {}
+
+ModelRank::~ModelRank() = default;
+
+Result<void> ModelRank::open() {
+  TANDEM_ASSIGN(backend_, make_backend(settings_->devices, rank_));
+  TANDEM_ASSIGN(const ops::DeviceInfo device, backend_->device());
+  log_info("[rank {}] {} device {}: {}{}{}, {} MiB free of {}", rank_.value, name(settings_->devices.kind),
+           settings_->devices.ordinals[static_cast<std::size_t>(rank_.value)], device.name,
+           device.address.empty() ? "" : ", PCI " + device.address,
+           device.uuid.empty() ? "" : ", " + device.uuid, device.free_bytes >> 20, device.total_bytes >> 20);
+  TANDEM_ASSIGN(partition_, model::Partition::make(settings_->geometry, rank_, settings_->group->world(),
+                                                   settings_->linear_attention));
+  TANDEM_ASSIGN(comm_, settings_->group->join(rank_, &status_.collective));
+  return {};
+}
+
+Result<void> ModelRank::load() {
+  const auto progress = [this](std::int64_t done, std::int64_t total) {
+    status_.to_load_bytes.store(total);
+    status_.loaded_bytes.store(done);
+  };
+  TANDEM_ASSIGN(weights_, model::Weights::load(*backend_, *settings_->checkpoint, *partition_,
+                                               settings_->rounding, progress));
+  return {};
+}
+
+Result<void> ModelRank::warm_up() {
+  TANDEM_TRY(backend_->reserve(settings_->limits));
+  TANDEM_ASSIGN(forward_, model::Forward::make(*backend_, *comm_, settings_->geometry, *partition_,
+                                               std::move(*weights_),
+                                               {.limits = settings_->limits,
+                                                .tokens_with_text = settings_->tokens_with_text,
+                                                .logprobs = settings_->logprobs,
+                                                .hash_residual = settings_->hash_residual}));
+  weights_.reset();
+  TANDEM_ASSIGN(const memory::Pools pool,
+                memory::Pools::make(*backend_, settings_->geometry, *partition_, 0, 0));
+  forward_->bind(pool.views());
+  const int most = std::min(settings_->limits.max_context, settings_->limits.max_tokens);
+  TANDEM_TRY(run_warm_up_step(std::clamp(settings_->warm_up_tokens, 1, most)));
+  return run_warm_up_step(1);
+}
+
+// One prompt chunk in the only slot, all of whose table is the only page.
+Result<void> ModelRank::run_warm_up_step(int tokens) {
+  std::vector<TokenId> ids(static_cast<std::size_t>(tokens));
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<TokenId>(i * 7919 % settings_->geometry.vocab);
+  const std::vector<PageId> pages(static_cast<std::size_t>(memory::pages_for(tokens)), PageId{0});
+  const ops::SamplingParams greedy{.temperature = 0.0f};
+  const ops::StepRow row{.kind = ops::RowKind::Prefill,
+                         .tokens = tokens,
+                         .slot = SlotId{0},
+                         .page_count = static_cast<std::int32_t>(pages.size()),
+                         .sampling = &greedy};
+  const ops::LogitRow logits{
+      .token = tokens - 1, .slot = SlotId{0}, .position = tokens, .top_logprobs = ops::kMaxTopLogprobs};
+  TANDEM_ASSIGN(
+      const std::uint64_t ticket,
+      forward_->run({.tokens = ids, .rows = {&row, 1}, .pages = pages, .logit_rows = {&logits, 1}}));
+  TANDEM_ASSIGN(const std::span<const ops::TokenChoice> choices, backend_->wait(ticket));
+  if (rank_.value != 0) return {};
+  const ops::TokenChoice& choice = choices.front();
+  if (choice.non_finite != 0) {
+    return fail(ErrorKind::Corrupt,
+                "the self-check gives logits that are not finite; is the checkpoint damaged?");
+  }
+  if (choice.top_count > 1 &&
+      choice.top_logprobs[0] == choice.top_logprobs[static_cast<std::size_t>(choice.top_count) - 1]) {
+    return fail(ErrorKind::Corrupt,
+                "the self-check gives equal logits for all ids; is the checkpoint empty?");
+  }
+  return {};
+}
+
+std::int64_t ModelRank::allocated_bytes() const {
+  std::int64_t bytes = 0;
+  for (const ops::Allocation& piece : backend_->allocations())
+    bytes += static_cast<std::int64_t>(piece.bytes);
+  return bytes;
+}
+
+Result<Measured> ModelRank::measure() {
+  TANDEM_TRY(backend_->synchronize());
+  TANDEM_ASSIGN(const ops::DeviceInfo device, backend_->device());
+  auto free_bytes = static_cast<std::int64_t>(device.free_bytes);
+  // CPU ranks share one host's memory.
+  if (settings_->devices.kind == DeviceKind::Cpu) free_bytes /= settings_->group->world();
+  if (!settings_->memory_bytes.empty()) {
+    const std::int64_t mine = settings_->memory_bytes[static_cast<std::size_t>(rank_.value)];
+    free_bytes = std::min(free_bytes, std::max<std::int64_t>(mine - allocated_bytes(), 0));
+  }
+  const memory::KvLayout kv(settings_->geometry, *partition_);
+  const memory::StateLayout state(settings_->geometry, *partition_);
+  const ops::StepLimits& limits = settings_->limits;
+  const std::int64_t left = std::max<std::int64_t>(free_bytes - settings_->reserve_bytes, 0);
+  Measured measured{.free_bytes = free_bytes, .slots = limits.slots, .pages = limits.pages};
+  // One slot and one page more take the writes of padding rows.
+  if (state.slot_bytes() > 0) {
+    measured.slots = static_cast<std::int32_t>(
+        std::clamp<std::int64_t>((left - kv.page_bytes()) / state.slot_bytes() - 1, 0, limits.slots));
+  }
+  if (kv.page_bytes() > 0) {
+    measured.pages = static_cast<std::int32_t>(std::min<std::int64_t>(
+        limits.pages, memory::pages_that_fit(free_bytes, settings_->reserve_bytes, measured.slots,
+                                             state.slot_bytes(), kv.page_bytes())));
+  }
+  return measured;
+}
+
+Result<void> ModelRank::allocate(const AllocateCommand& sizes) {
+  // The operators were set up for the planned slots, the number behind which is the trash slot's.
+  if (sizes.slots != settings_->limits.slots || sizes.pages > settings_->limits.pages) {
+    return fail(ErrorKind::Capacity,
+                fmt::format("{} requests fit instead of the {} that were planned; --max-requests {} works",
+                            sizes.slots, settings_->limits.slots, sizes.slots));
+  }
+  TANDEM_ASSIGN(pools_,
+                memory::Pools::make(*backend_, settings_->geometry, *partition_, sizes.pages, sizes.slots));
+  forward_->bind(pools_->views());
+  book_.emplace(sizes.slots, sizes.pages);
+  builder_.emplace(SlotId{sizes.slots}, PageId{sizes.pages});
+  if (settings_->nan_fill_freed) {
+    for (int slot = 0; slot <= sizes.slots; ++slot) TANDEM_TRY(pools_->fill_with_nan(SlotId{slot}));
+    for (int page = 0; page <= sizes.pages; ++page) TANDEM_TRY(pools_->fill_with_nan(PageId{page}));
+  }
+  TANDEM_TRY(backend_->synchronize());
+  return comm_->barrier();
+}
+
+Result<std::uint64_t> ModelRank::begin(const Step& step) {
+  TANDEM_TRY(book_->apply(step));
+  TANDEM_ASSIGN(const std::uint64_t ticket, forward_->run(builder_->build(step, *book_)));
+  begun_.push_back({ticket, builder_->wanted()});
+  ++steps_;
+  if (settings_->on_step) {
+    settings_->on_step({.rank = rank_,
+                        .step = steps_,
+                        .collectives = comm_->sequence_number(),
+                        .collective_hash = comm_->sequence_hash(),
+                        .residual_hashes = forward_->residual_hashes(),
+                        .backend = backend_.get(),
+                        .pools = &*pools_});
+  }
+  return ticket;
+}
+
+Result<StepResult> ModelRank::finish(std::uint64_t ticket) {
+  const Begun begun = std::move(begun_.front());
+  begun_.erase(begun_.begin());
+  TANDEM_ASSIGN(const std::span<const ops::TokenChoice> choices, backend_->wait(ticket));
+  if (rank_.value != 0) return StepResult{};
+  return StepResult{make_artifacts(begun.wanted, choices)};
+}
+
+Result<std::vector<bool>> ModelRank::drop(std::span<const Drop> drops) {
+  std::vector<bool> existed;
+  for (const Drop& drop : drops) {
+    const std::optional<Book::Held> held = book_->drop(drop.request);
+    existed.push_back(held.has_value());
+    if (!held) continue;
+    if (!settings_->nan_fill_freed) {
+      TANDEM_TRY(pools_->scrub(held->slot));
+      continue;
+    }
+    TANDEM_TRY(pools_->fill_with_nan(held->slot));
+    for (const PageId page : held->pages) TANDEM_TRY(pools_->fill_with_nan(page));
+  }
+  return existed;
+}
+
+Result<void> ModelRank::close() {
+  TANDEM_TRY(backend_->synchronize());
+  return comm_->barrier();
+}
+
+Result<void> ModelRank::spoil(RequestId request) {
+  const std::optional<SlotId> slot = book_ ? book_->slot(request) : std::nullopt;
+  if (!slot) return fail(ErrorKind::NotHeld, fmt::format("[fault] request {} holds no slot", request.value));
+  return pools_->fill_with_nan(*slot);
+}
+
+}  // namespace tandem::rank
