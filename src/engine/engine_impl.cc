@@ -29,6 +29,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const scheduler::Limits& li
       scheduler_thread_(scheduler_, *executor_, mailbox_, [this](const Error& reason) { failed(reason); }) {}
 
 EngineImpl::~EngineImpl() {
+  if (!text_thread_.joinable()) return;  // stopped before
   if (auto stopped = stop(); !stopped) log_error("[engine] {}", stopped.error().message);
 }
 

@@ -21,6 +21,7 @@ SchedulerThread::SchedulerThread(Scheduler& scheduler, executor::Executor& execu
       thread_([this] { run(); }) {}
 
 SchedulerThread::~SchedulerThread() {
+  if (!thread_.joinable()) return;  // stopped before
   if (auto ended = stop(); !ended) log_error("[scheduler] {}", ended.error().message);
 }
 
