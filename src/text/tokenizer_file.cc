@@ -1,0 +1,408 @@
+#include "text/tokenizer_file.h"
+
+#include <fmt/format.h>
+#include <simdjson.h>
+
+#include <array>
+#include <charconv>
+
+#include "text/utf8.h"
+
+namespace tandem::text {
+namespace {
+
+namespace od = simdjson::ondemand;
+
+constexpr std::int64_t kMostIds = 1 << 24;  // a greater id is a mistake, and would cost memory
+
+tl::unexpected<Error> wrong_type(std::string_view file, std::string_view field, simdjson::error_code code) {
+  return fail(ErrorKind::Invalid, fmt::format("[{}] {}: {}", file, field, simdjson::error_message(code)), std::string(field));
+}
+
+tl::unexpected<Error> unsupported(std::string_view file, std::string_view field, std::string_view found, std::string_view supported) {
+  return fail(ErrorKind::Unsupported, fmt::format("[{}] {} = {} is not supported; supported: {}", file, field, found, supported),
+              std::string(field));
+}
+
+constexpr std::string_view kFile = "tokenizer.json";
+constexpr std::string_view kConfigFile = "tokenizer_config.json";
+
+// A scalar as it stands in the file, or the bracket that an object or array begins with.
+std::string shown(od::value value) {
+  std::string_view token = value.raw_json_token();
+  return std::string(token.substr(0, token.find_last_not_of(" \n\r\t,") + 1));
+}
+
+// ---- fields that must have one value -------------------------------------------------------
+
+// The fields of one object that decide how text is cut. `optional` fields may be missing.
+class Fields {
+ public:
+  Fields(std::string where, od::object object) : where_(std::move(where)), object_(object) {}
+
+  // A field that must be `wanted`; missing is `wanted` too if `may_miss`.
+  Result<void> boolean(std::string_view name, bool wanted, bool may_miss) {
+    od::value value;
+    if (missing(name, value)) return may_miss ? Result<void>{} : refuse_missing(name);
+    bool found = false;
+    if (const auto code = value.get_bool().get(found)) return wrong_type(kFile, path(name), code);
+    if (found == wanted) return {};
+    return unsupported(kFile, path(name), found ? "true" : "false", wanted ? "true" : "false");
+  }
+
+  // A field that must be null, missing, or the empty string.
+  Result<void> empty(std::string_view name) {
+    od::value value;
+    if (missing(name, value) || value.is_null()) return {};
+    std::string_view text;
+    if (value.get_string().get(text) == simdjson::SUCCESS && text.empty()) return {};
+    return unsupported(kFile, path(name), missing(name, value) ? "?" : shown(value), "null");
+  }
+
+  Result<std::string> string(std::string_view name) {
+    od::value value;
+    if (missing(name, value)) return refuse_missing(name);
+    std::string_view text;
+    if (const auto code = value.get_string().get(text)) return wrong_type(kFile, path(name), code);
+    return std::string(text);
+  }
+
+  Result<void> string(std::string_view name, std::string_view wanted) {
+    TANDEM_ASSIGN(const std::string found, string(name));
+    if (found == wanted) return {};
+    return unsupported(kFile, path(name), fmt::format("'{}'", found), fmt::format("'{}'", wanted));
+  }
+
+  Result<Fields> object(std::string_view name) {
+    od::value value;
+    if (missing(name, value)) return refuse_missing(name);
+    od::object found;
+    if (const auto code = value.get_object().get(found)) return wrong_type(kFile, path(name), code);
+    return Fields(path(name), found);
+  }
+
+  bool missing(std::string_view name, od::value& value) {
+    return object_.find_field_unordered(name).get(value) != simdjson::SUCCESS;
+  }
+
+  std::string path(std::string_view name) const { return where_.empty() ? std::string(name) : fmt::format("{}.{}", where_, name); }
+
+  tl::unexpected<Error> refuse_missing(std::string_view name) const {
+    return fail(ErrorKind::Invalid, fmt::format("[{}] {} is missing", kFile, path(name)), path(name));
+  }
+
+ private:
+  std::string where_;
+  od::object object_;
+};
+
+Result<void> check_type(Fields& fields, std::string_view wanted) { return fields.string("type", wanted); }
+
+// ---- the byte alphabet ----------------------------------------------------------------------
+
+// Vocabulary files spell each byte as a printable character: 188 bytes as the character of the same
+// number, the other 68 in order as U+0100 and up.
+constexpr char32_t kAlphabetEnd = 0x144;
+
+std::array<std::int16_t, kAlphabetEnd> make_alphabet() {
+  std::array<std::int16_t, kAlphabetEnd> byte_of{};
+  byte_of.fill(-1);
+  char32_t next = 0x100;
+  for (char32_t byte = 0; byte < 256; ++byte) {
+    const bool printable = (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD);
+    byte_of[printable ? byte : next++] = static_cast<std::int16_t>(byte);
+  }
+  return byte_of;
+}
+
+// `spelled` as bytes; false if it is not spelled in the alphabet.
+bool bytes_of(std::string_view spelled, std::string& bytes) {
+  static const auto kByteOf = make_alphabet();
+  bytes.clear();
+  const char* const end = spelled.data() + spelled.size();
+  for (const char* at = spelled.data(); at != end;) {
+    const char32_t c = next_code_point(at);
+    if (c >= kAlphabetEnd || kByteOf[c] < 0) return false;
+    bytes += static_cast<char>(kByteOf[c]);
+  }
+  return true;
+}
+
+// ---- parts of tokenizer.json ---------------------------------------------------------------
+
+Result<void> check_normalizer(Fields& file) {
+  TANDEM_ASSIGN(Fields normalizer, file.object("normalizer"));
+  return check_type(normalizer, "NFC");
+}
+
+Result<void> check_byte_level(Fields& step) {
+  TANDEM_TRY(check_type(step, "ByteLevel"));
+  TANDEM_TRY(step.boolean("add_prefix_space", false, false));
+  return step.boolean("use_regex", false, false);
+}
+
+Result<SplitRule> read_split(Fields& step) {
+  TANDEM_TRY(check_type(step, "Split"));
+  TANDEM_TRY(step.string("behavior", "Isolated"));
+  TANDEM_TRY(step.boolean("invert", false, true));
+  TANDEM_ASSIGN(Fields pattern, step.object("pattern"));
+  TANDEM_ASSIGN(const std::string regex, pattern.string("Regex"));
+  if (const auto rule = split_rule_of(regex)) return *rule;
+  return unsupported(kFile, pattern.path("Regex"), fmt::format("'{}'", regex),
+                     fmt::format("the pattern of Qwen2 and Qwen3, '{}', and that of Qwen3.5, '{}'", pattern_of(SplitRule::Qwen2),
+                                 pattern_of(SplitRule::Qwen3_5)));
+}
+
+// Sequence[Split, ByteLevel].
+Result<SplitRule> read_pre_tokenizer(Fields& file) {
+  TANDEM_ASSIGN(Fields sequence, file.object("pre_tokenizer"));
+  TANDEM_TRY(check_type(sequence, "Sequence"));
+  const std::string where = sequence.path("pretokenizers");
+  od::value value;
+  if (sequence.missing("pretokenizers", value)) return sequence.refuse_missing("pretokenizers");
+  od::array steps;
+  if (const auto code = value.get_array().get(steps)) return wrong_type(kFile, where, code);
+  std::optional<SplitRule> rule;
+  int count = 0;
+  for (auto item : steps) {
+    od::object object;
+    if (const auto code = item.get_object().get(object)) return wrong_type(kFile, where, code);
+    Fields step(fmt::format("{}[{}]", where, count), object);
+    if (count == 0) {
+      TANDEM_ASSIGN(rule, read_split(step));
+    } else if (count == 1) {
+      TANDEM_TRY(check_byte_level(step));
+    }
+    ++count;
+  }
+  if (count != 2) return unsupported(kFile, where, fmt::format("a list of {}", count), "Split and ByteLevel");
+  return *rule;
+}
+
+// A post-processor that adds tokens would change what a prompt is.
+Result<void> check_post_processor(Fields& file) {
+  od::value value;
+  if (file.missing("post_processor", value) || value.is_null()) return {};
+  TANDEM_ASSIGN(Fields step, file.object("post_processor"));
+  return check_type(step, "ByteLevel");
+}
+
+Result<void> check_decoder(Fields& file) {
+  TANDEM_ASSIGN(Fields decoder, file.object("decoder"));
+  return check_type(decoder, "ByteLevel");
+}
+
+Result<void> check_null(Fields& file, std::string_view name) {
+  od::value value;
+  if (file.missing(name, value) || value.is_null()) return {};
+  return unsupported(kFile, name, "an object", "null");
+}
+
+Result<TokenId> as_id(std::string_view file, std::string_view what, std::int64_t number) {
+  if (number >= 0 && number < kMostIds) return static_cast<TokenId>(number);
+  return fail(ErrorKind::Invalid, fmt::format("[{}] the id {} of {} is not in 0..{}", file, number, what, kMostIds - 1));
+}
+
+// `object` is {"content", "special", and five flags that must be false}.
+Result<AddedToken> read_added_token(std::string_view file, TokenId id, od::object object) {
+  AddedToken token{.id = id};
+  bool has_content = false;
+  std::string_view flag_set;
+  for (auto field : object) {
+    std::string_view name;
+    if (const auto code = field.unescaped_key().get(name)) return wrong_type(file, "added token", code);
+    if (name == "content") {
+      std::string_view content;
+      if (const auto code = field.value().get_string().get(content)) return wrong_type(file, "added token content", code);
+      token.content = content;
+      has_content = true;
+    } else if (name == "special") {
+      if (const auto code = field.value().get_bool().get(token.special)) return wrong_type(file, "added token special", code);
+    } else {
+      for (const std::string_view flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
+        if (name != flag) continue;
+        bool set = false;
+        if (const auto code = field.value().get_bool().get(set)) return wrong_type(file, flag, code);
+        if (set) flag_set = flag;
+      }
+    }
+  }
+  if (!has_content) return fail(ErrorKind::Invalid, fmt::format("[{}] the added token {} has no content", file, id));
+  if (!flag_set.empty()) {
+    return unsupported(file, fmt::format("{} of the added token '{}'", flag_set, token.content), "true", "false");
+  }
+  return token;
+}
+
+Result<std::vector<AddedToken>> read_added_tokens(Fields& file) {
+  std::vector<AddedToken> tokens;
+  od::value value;
+  if (file.missing("added_tokens", value) || value.is_null()) return tokens;
+  od::array list;
+  if (const auto code = value.get_array().get(list)) return wrong_type(kFile, "added_tokens", code);
+  for (auto item : list) {
+    od::object object;
+    if (const auto code = item.get_object().get(object)) return wrong_type(kFile, "added_tokens", code);
+    std::int64_t number = 0;
+    if (const auto code = object.find_field_unordered("id").get_int64().get(number)) return wrong_type(kFile, "added_tokens[].id", code);
+    TANDEM_ASSIGN(const TokenId id, as_id(kFile, "an added token", number));
+    if (const auto code = object.reset().error()) return wrong_type(kFile, "added_tokens", code);
+    TANDEM_ASSIGN(AddedToken token, read_added_token(kFile, id, object));
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+Result<void> read_vocabulary(Fields& model, Bpe& bpe) {
+  od::value value;
+  if (model.missing("vocab", value)) return model.refuse_missing("vocab");
+  od::object vocabulary;
+  if (const auto code = value.get_object().get(vocabulary)) return wrong_type(kFile, "model.vocab", code);
+  std::string bytes;
+  for (auto field : vocabulary) {
+    std::string_view spelled;
+    if (const auto code = field.unescaped_key().get(spelled)) return wrong_type(kFile, "model.vocab", code);
+    std::int64_t number = 0;
+    if (const auto code = field.value().get_int64().get(number)) return wrong_type(kFile, "model.vocab", code);
+    TANDEM_ASSIGN(const TokenId id, as_id(kFile, fmt::format("'{}'", spelled), number));
+    if (spelled.empty() || !bytes_of(spelled, bytes)) {
+      return fail(ErrorKind::Unsupported,
+                  fmt::format("[{}] model.vocab: the token '{}' ({}) is not spelled in the byte-level alphabet; only byte-level "
+                              "vocabularies are supported",
+                              kFile, spelled, id));
+    }
+    if (auto added = bpe.add_token(id, bytes); !added)
+      return fail(added.error().kind, fmt::format("[{}] model.vocab: {}", kFile, added.error().message));
+  }
+  if (auto sealed = bpe.seal_tokens(); !sealed)
+    return fail(sealed.error().kind, fmt::format("[{}] model.vocab: {}", kFile, sealed.error().message));
+  return {};
+}
+
+// Each merge is ["left", "right"] or, in older files, "left right".
+Result<void> read_merges(Fields& model, Bpe& bpe) {
+  od::value value;
+  if (model.missing("merges", value)) return model.refuse_missing("merges");
+  od::array merges;
+  if (const auto code = value.get_array().get(merges)) return wrong_type(kFile, "model.merges", code);
+  std::string left, right;
+  std::size_t count = 0;
+  for (auto item : merges) {
+    bool good = false;
+    od::value merge;
+    if (const auto code = item.get(merge)) return wrong_type(kFile, "model.merges", code);
+    od::json_type type{};
+    if (const auto code = merge.type().get(type)) return wrong_type(kFile, "model.merges", code);
+    if (type == od::json_type::array) {
+      od::array parts;
+      if (const auto code = merge.get_array().get(parts)) return wrong_type(kFile, "model.merges", code);
+      int part = 0;
+      good = true;
+      for (auto text : parts) {
+        std::string_view spelled;
+        if (const auto code = text.get_string().get(spelled)) return wrong_type(kFile, "model.merges", code);
+        good = good && part < 2 && bytes_of(spelled, part == 0 ? left : right);
+        ++part;
+      }
+      good = good && part == 2;
+    } else {
+      std::string_view spelled;
+      if (const auto code = merge.get_string().get(spelled)) return wrong_type(kFile, "model.merges", code);
+      const std::size_t space = spelled.find(' ');
+      good = space != std::string_view::npos && bytes_of(spelled.substr(0, space), left) && bytes_of(spelled.substr(space + 1), right);
+    }
+    if (!good) return fail(ErrorKind::Invalid, fmt::format("[{}] model.merges[{}] is not a pair of byte-level tokens", kFile, count));
+    if (auto added = bpe.add_merge(left, right); !added)
+      return fail(added.error().kind, fmt::format("[{}] model.merges: {}", kFile, added.error().message));
+    ++count;
+  }
+  return {};
+}
+
+Result<Bpe> read_model(Fields& file, std::size_t file_bytes) {
+  TANDEM_ASSIGN(Fields model, file.object("model"));
+  TANDEM_TRY(check_type(model, "BPE"));
+  TANDEM_TRY(model.empty("dropout"));
+  TANDEM_TRY(model.empty("unk_token"));
+  TANDEM_TRY(model.empty("continuing_subword_prefix"));
+  TANDEM_TRY(model.empty("end_of_word_suffix"));
+  TANDEM_TRY(model.boolean("fuse_unk", false, true));
+  TANDEM_TRY(model.boolean("byte_fallback", false, true));
+  TANDEM_TRY(model.boolean("ignore_merges", false, true));
+  Bpe bpe;
+  // A token costs some 50 bytes of file on its two lines, a merge as much; too low only costs time.
+  const std::size_t guess = std::min<std::size_t>(file_bytes / 60, kMostIds);
+  bpe.reserve(guess, guess, file_bytes / 8);
+  TANDEM_TRY(read_vocabulary(model, bpe));
+  TANDEM_TRY(read_merges(model, bpe));
+  return bpe;
+}
+
+Result<std::optional<std::string>> read_token_name(od::object& config, std::string_view name) {
+  od::value value;
+  if (config.find_field_unordered(name).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
+  od::json_type type{};
+  if (const auto code = value.type().get(type)) return wrong_type(kConfigFile, name, code);
+  std::string_view text;
+  const auto code = type == od::json_type::object ? value.find_field_unordered("content").get_string().get(text)
+                                                  : value.get_string().get(text);
+  if (code) return wrong_type(kConfigFile, name, code);
+  return std::string(text);
+}
+
+}  // namespace
+
+Result<TokenizerFile> read_tokenizer_file(std::string_view json) {
+  const simdjson::padded_string padded(json);
+  od::parser parser;
+  od::document document;
+  if (const auto code = parser.iterate(padded).get(document)) return wrong_type(kFile, "the file", code);
+  od::object root;
+  if (const auto code = document.get_object().get(root)) return wrong_type(kFile, "the file", code);
+  Fields file("", root);
+
+  TokenizerFile found;
+  TANDEM_TRY(check_null(file, "truncation"));
+  TANDEM_TRY(check_null(file, "padding"));
+  TANDEM_TRY(check_normalizer(file));
+  TANDEM_ASSIGN(found.split_rule, read_pre_tokenizer(file));
+  TANDEM_TRY(check_post_processor(file));
+  TANDEM_TRY(check_decoder(file));
+  TANDEM_ASSIGN(found.added_tokens, read_added_tokens(file));
+  TANDEM_ASSIGN(found.bpe, read_model(file, json.size()));
+  return found;
+}
+
+Result<TokenizerConfigFile> read_tokenizer_config_file(std::string_view json) {
+  const simdjson::padded_string padded(json);
+  od::parser parser;
+  od::document document;
+  if (const auto code = parser.iterate(padded).get(document)) return wrong_type(kConfigFile, "the file", code);
+  od::object root;
+  if (const auto code = document.get_object().get(root)) return wrong_type(kConfigFile, "the file", code);
+
+  TokenizerConfigFile found;
+  TANDEM_ASSIGN(found.eos_token, read_token_name(root, "eos_token"));
+  TANDEM_ASSIGN(found.pad_token, read_token_name(root, "pad_token"));
+  TANDEM_ASSIGN(found.bos_token, read_token_name(root, "bos_token"));
+
+  od::value value;
+  if (root.find_field_unordered("added_tokens_decoder").get(value) != simdjson::SUCCESS || value.is_null()) return found;
+  od::object decoder;
+  if (const auto code = value.get_object().get(decoder)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+  for (auto field : decoder) {
+    std::string_view key;
+    if (const auto code = field.unescaped_key().get(key)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+    std::int64_t number = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
+    if (error != std::errc{} || end != key.data() + key.size()) number = -1;
+    TANDEM_ASSIGN(const TokenId id, as_id(kConfigFile, fmt::format("'{}' in added_tokens_decoder", key), number));
+    od::object object;
+    if (const auto code = field.value().get_object().get(object)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+    TANDEM_ASSIGN(AddedToken token, read_added_token(kConfigFile, id, object));
+    found.added_tokens.push_back(std::move(token));
+  }
+  return found;
+}
+
+}  // namespace tandem::text
