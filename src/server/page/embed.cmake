@@ -1,0 +1,35 @@
+# Puts page/index.html into tandem_server as page_html() of server/page.h, and offers the program
+# that tests/http talks to when it needs an engine that fails on purpose. Included by src/CMakeLists.txt
+# behind the room.
+
+set(page_file ${CMAKE_SOURCE_DIR}/src/server/page/index.html)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page_file})
+file(READ ${page_file} page_text)
+# A raw string literal holds the file as it is; compilers limit one literal's length, so it is cut.
+string(LENGTH "${page_text}" page_length)
+set(page_literals "")
+set(page_at 0)
+while(page_at LESS page_length)
+  string(SUBSTRING "${page_text}" ${page_at} 12000 page_part)
+  string(APPEND page_literals "R\"~page~(${page_part})~page~\"\n")
+  math(EXPR page_at "${page_at} + 12000")
+endwhile()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/page_html.cc CONTENT
+"#include \"server/page.h\"
+
+namespace tandem::server {
+
+std::string_view page_html() {
+  static constexpr std::string_view kPage =
+@page_literals@;
+  return kPage;
+}
+
+}  // namespace tandem::server
+" @ONLY)
+target_sources(tandem_server PRIVATE ${CMAKE_BINARY_DIR}/generated/page_html.cc)
+
+if(EXISTS ${CMAKE_SOURCE_DIR}/tests/http/fake_server_main.cc)
+  add_executable(tandem_http_fake EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/http/fake_server_main.cc)
+  target_link_libraries(tandem_http_fake PRIVATE tandem_server tandem_flags)
+endif()
