@@ -82,7 +82,8 @@ inline Got got(const ops::TokenChoice& choice) {
   EXPECT_EQ(choice.non_finite, 0);
   Got token{choice.id, choice.logprob, {}};
   for (std::int32_t i = 0; i < choice.top_count; ++i) {
-    token.top.emplace_back(choice.top_ids[static_cast<std::size_t>(i)], choice.top_logprobs[static_cast<std::size_t>(i)]);
+    token.top.emplace_back(choice.top_ids[static_cast<std::size_t>(i)],
+                           choice.top_logprobs[static_cast<std::size_t>(i)]);
   }
   return token;
 }
