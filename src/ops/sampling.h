@@ -42,7 +42,8 @@ struct TokenChoice {
   TokenId id = -1;              // chosen, or the LogitRow's target
   float logprob = 0.0f;         // of `id`; raw or processed as the server's --logprobs-mode says
   std::int32_t top_count = 0;   // entries of the arrays below, best first, ties to the smaller id
-  std::int32_t non_finite = 0;  // 1: a logit was NaN or infinite; `id` is meaningless (R2.7)
+  // 1: a logit was NaN or infinite, or the settings mask every id; `id` is meaningless (R2.7)
+  std::int32_t non_finite = 0;
   std::array<TokenId, kMaxTopLogprobs> top_ids{};
   std::array<float, kMaxTopLogprobs> top_logprobs{};
 };

@@ -185,13 +185,17 @@ void choose(const Row& row, const LogitRow& what, LogprobsMode mode, SamplerStat
     const SamplingParams& p = sampler.params(what.slot);
     sampler.adjust(what.slot, what.step_index, row.logits, static_cast<int>(row.vocab));
     const bool processed = wants_logprobs && !raw;
+    float largest = row.kernels.scan_logits(row.logits, row.vocab).largest;
+    if (largest == kMinusInfinity) {
+      choice.non_finite = 1;
+      return;
+    }
     if (is_greedy(p)) {
-      const float largest = row.kernels.scan_logits(row.logits, row.vocab).largest;
       row.kernels.collect(row.logits, row.vocab, largest, &choice.id, 1);
       if (processed) report_all(row, largest, row.vocab, choice.id, what.top_logprobs, choice);
     } else {
       row.kernels.divide(row.logits, row.vocab, p.temperature);
-      const float largest = row.kernels.scan_logits(row.logits, row.vocab).largest;
+      largest /= p.temperature;  // dividing keeps the order
       const Winner winner(p, what.position);
       const bool restricted = (p.top_k > 0 && p.top_k < row.vocab) || p.top_p < 1.0f || p.min_p > 0.0f;
       if (restricted) {

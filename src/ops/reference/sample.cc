@@ -79,6 +79,10 @@ void choose(const LogitRow& row, float* logits, std::int64_t count, int vocab, L
     const SamplingParams& p = sampler.params(row.slot);
     sampler.adjust(row.slot, row.step_index, scores.data(), vocab);
     std::fill(scores.begin() + std::min<std::int64_t>(vocab, count), scores.end(), -INFINITY);
+    if (*std::max_element(scores.begin(), scores.end()) == -INFINITY) {
+      choice.non_finite = 1;
+      return;
+    }
     if (is_greedy(p)) {
       choice.id = largest_id(scores.data(), count);
       if (!raw && wants_logprobs) report_logprobs(scores.data(), count, row.top_logprobs, choice);
