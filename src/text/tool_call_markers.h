@@ -53,6 +53,6 @@ inline constexpr std::size_t kMostSpace = 16;
 
 // Of held text that can no longer become a marker because the answer has ended: is it the trunk of
 // one, not to be shown? "<" and "</" alone are text.
-[[nodiscard]] inline bool is_marker_trunk(std::string_view held) { return held.size() > 2; }
+[[nodiscard]] inline bool is_marker_trunk(std::string_view held) { return !held.empty() && held != "<" && held != "</"; }
 
 }  // namespace tandem::text
