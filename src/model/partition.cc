@@ -98,7 +98,7 @@ Share Partition::share(const TensorSpec& tensor) const {
   const Range keys = heads(first_key_head_, delta_.key_heads, ops::kDeltaHeadDim);
   const Range values = heads(first_value_head_, delta_.value_heads, ops::kDeltaHeadDim);
   const Range value_heads{first_value_head_, delta_.value_heads};
-  const Range channels = heads(rank_.value, intermediate_, 1);
+  const Range channels = heads(rank_.value * intermediate_, intermediate_, 1);
 
   switch (tensor.role) {
     case Role::Gate:
