@@ -16,12 +16,17 @@
 namespace tandem::ops {
 namespace {
 
+using cpu::LinearInput;
 using cpu::LinearOutput;
 using cpu::PackedWeight;
 
-// Tokens that a linear operator takes at a time: their inputs stay in the second-level cache while the
-// weights stream by once.
-constexpr std::int64_t kLinearTokens = 512;
+// Tokens that a linear operator takes at a time: so many that their inputs leave room for a block of weights
+// in the second-level cache (2 MiB on the machines with AMX), and a multiple of every kernel's group.
+constexpr std::int64_t kLinearInputBytes = 1400 * 1024;
+constexpr std::int64_t kMostLinearTokens = 512;
+std::int64_t linear_tokens(std::int64_t pairs) {
+  return std::clamp<std::int64_t>(kLinearInputBytes / (pairs * 4) / 96 * 96, 96, kMostLinearTokens);
+}
 
 class CpuBackend final : public HostBackend {
  public:
@@ -122,8 +127,8 @@ class CpuBackend final : public HostBackend {
   }
   Result<void> head(const HeadArgs& args) override {
     const std::int64_t hidden = args.weight.cols;
-    for (std::int64_t begin = 0; begin < args.logits.size(0); begin += kLinearTokens) {
-      const std::int64_t count = std::min(kLinearTokens, args.logits.size(0) - begin);
+    for (std::int64_t begin = 0; begin < args.logits.size(0); begin += kMostLinearTokens) {
+      const std::int64_t count = std::min(kMostLinearTokens, args.logits.size(0) - begin);
       for (std::int64_t r = 0; r < count; ++r) {
         const LogitRow& row = step().logit_rows()[static_cast<std::size_t>(args.first + begin + r)];
         std::copy_n(args.hidden.row(row.token), hidden, gathered_.data + r * hidden);
@@ -194,10 +199,12 @@ class CpuBackend final : public HostBackend {
   // The widest input decides; weights may come before or after reserve.
   Result<void> make_linear_scratch() {
     if (!reserved_) return {};
-    const std::int64_t tokens = std::min<std::int64_t>(kLinearTokens, step().limits().max_tokens);
+    const std::int64_t tokens =
+        (std::min<std::int64_t>(kMostLinearTokens, step().limits().max_tokens) + 15) / 16 * 16;
     TANDEM_TRY(make_room(gathered_, tokens * widest_, "gathered hidden vectors"));
-    if (linear_.takes_floats) return make_room(floats_, tokens * widest_, "linear inputs as floats");
-    return make_room(padded_, tokens * widest_padded_, "padded linear inputs");
+    if (linear_.input == LinearInput::FloatRows)
+      return make_room(floats_, tokens * widest_, "linear inputs as floats");
+    return make_room(inputs_, tokens * widest_, "linear inputs");
   }
 
   Result<LinearWeight> pack(std::span<const HostMatrix> parts, bool gate_up, std::string_view what) {
@@ -216,7 +223,6 @@ class CpuBackend final : public HostBackend {
     weight->blocks = static_cast<bf16*>(memory);
     cpu::pack(*weight, parts, team_);
     widest_ = std::max(widest_, 2 * weight->pairs());
-    if (2 * weight->pairs() != weight->cols) widest_padded_ = std::max(widest_padded_, 2 * weight->pairs());
     TANDEM_TRY(make_linear_scratch());
     weights_.push_back(std::move(weight));
     const PackedWeight& kept = *weights_.back();
@@ -237,8 +243,9 @@ class CpuBackend final : public HostBackend {
     const std::int64_t tokens = x.size(0);
     const std::int64_t width = output == LinearOutput::Swiglu ? cpu::kSwigluChannels : cpu::kBlockOutputs;
     const std::int64_t outputs = output == LinearOutput::Swiglu ? weight.rows / 2 : weight.rows;
-    for (std::int64_t begin = 0; begin < tokens; begin += kLinearTokens) {
-      cpu::LinearTask whole{.tokens = static_cast<int>(std::min(kLinearTokens, tokens - begin)),
+    const std::int64_t at_a_time = linear_tokens(weight.pairs());
+    for (std::int64_t begin = 0; begin < tokens; begin += at_a_time) {
+      cpu::LinearTask whole{.tokens = static_cast<int>(std::min(at_a_time, tokens - begin)),
                             .pairs = weight.pairs(),
                             .output = output,
                             .y_stride = y.stride[0]};
@@ -258,29 +265,35 @@ class CpuBackend final : public HostBackend {
     }
   }
 
-  // Inputs as the kernel wants them: floats, or bf16 with zeros up to the kernel's depth.
+  // Inputs as the kernel wants them.
   void prepare_inputs(View<const bf16, 2> x, std::int64_t begin, const PackedWeight& weight,
                       cpu::LinearTask& task) {
     const std::int64_t depth = 2 * weight.pairs();
-    if (!linear_.takes_floats && depth == weight.cols) {
-      task.x = x.row(begin);
-      task.x_stride = x.stride[0];
-      return;
-    }
-    task.x_stride = depth;
-    if (linear_.takes_floats) {
+    if (linear_.input == LinearInput::Bf16Tiles) {
+      task.x = inputs_.data;
+      task.x_stride = depth * cpu::kTileTokens;
+      for_tokens(task.tokens, [&](std::int64_t t) {
+        cpu::to_tile_rows(x.row(begin + t), weight.cols, inputs_.data + t / cpu::kTileTokens * task.x_stride,
+                          static_cast<int>(t % cpu::kTileTokens));
+      });
+    } else if (linear_.input == LinearInput::FloatRows) {
       task.x = floats_.data;
+      task.x_stride = depth;
       for_tokens(task.tokens, [&](std::int64_t t) {
         float* to = floats_.data + t * depth;
         kernels_.to_floats(x.row(begin + t), weight.cols, to);
         std::fill(to + weight.cols, to + depth, 0.0f);
       });
-    } else {
-      task.x = padded_.data;
+    } else if (depth != weight.cols) {
+      task.x = inputs_.data;
+      task.x_stride = depth;
       for_tokens(task.tokens, [&](std::int64_t t) {
-        bf16* to = std::copy_n(x.row(begin + t), weight.cols, padded_.data + t * depth);
-        std::fill(to, padded_.data + (t + 1) * depth, bf16{});
+        bf16* to = std::copy_n(x.row(begin + t), weight.cols, inputs_.data + t * depth);
+        std::fill(to, inputs_.data + (t + 1) * depth, bf16{});
       });
+    } else {
+      task.x = x.row(begin);
+      task.x_stride = x.stride[0];
     }
   }
 
@@ -290,9 +303,8 @@ class CpuBackend final : public HostBackend {
   const cpu::LinearKernel linear_;
   std::vector<std::unique_ptr<PackedWeight>> weights_;
   bool reserved_ = false;
-  std::int64_t widest_ = 0;         // inputs of any weight, padded
-  std::int64_t widest_padded_ = 0;  // of those whose inputs need padding
-  Room<bf16> gathered_, padded_;
+  std::int64_t widest_ = 0;  // inputs of any weight, padded
+  Room<bf16> gathered_, inputs_;
   Room<float> floats_, rotations_, attention_scratch_, sampler_logits_;
   Room<TokenId> candidates_;
   float rotary_theta_ = 0.0f;  // of what rotations_ holds for this step; 0: nothing yet

@@ -5,7 +5,9 @@
 namespace tandem::ops::cpu {
 namespace {
 
-constexpr int kTileRows = 16;
+constexpr int kTileRows = kTileTokens;
+constexpr int kTileRowBytes = 64;
+constexpr int kTileElements = kTileRows * 32;
 constexpr int kMostTokens = 2 * kTileRows;
 constexpr std::int64_t kPairBytes = kBlockOutputs * 4;
 constexpr std::int64_t kStepBytes = kPairsAlign * kPairBytes;  // weights of 32 inputs: 2 KiB
@@ -34,44 +36,50 @@ TANDEM_INLINE void prefetch_step(const char* weights) {
     _mm_prefetch(weights + kPrefetchBytes + line, _MM_HINT_T0);
 }
 
+// x: the tiles of 16 tokens.
 TANDEM_INLINE void up_to_16(const LinearTask& task, const char* weights, const bf16* x, float* out) {
-  const std::int64_t x_bytes = task.x_stride * 2;
   _tile_zero(0);
   _tile_zero(1);
   for (std::int64_t pair = 0; pair < task.pairs;
-       pair += kPairsAlign, weights += kStepBytes, x += 2 * kPairsAlign) {
+       pair += kPairsAlign, weights += kStepBytes, x += kTileElements) {
     prefetch_step(weights);
-    _tile_loadd(4, x, x_bytes);
+    _tile_loadd(4, x, kTileRowBytes);
     _tile_loadd(6, weights, kPairBytes);
-    _tile_loadd(7, weights + 64, kPairBytes);
     _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, weights + 64, kPairBytes);
     _tile_dpbf16ps(1, 4, 7);
   }
   _tile_stored(0, out, kBlockOutputs * 4);
   _tile_stored(1, out + kTileRows, kBlockOutputs * 4);
 }
 
-TANDEM_INLINE void up_to_32(const LinearTask& task, const char* weights, const bf16* x, float* out) {
-  const std::int64_t x_bytes = task.x_stride * 2;
-  const bf16* x_lower = x + kTileRows * task.x_stride;
+// Meanwhile `ahead`, the weights that come next, moves on by `lines` cache lines a step towards the
+// second-level cache.
+TANDEM_INLINE const char* up_to_32(const LinearTask& task, const char* weights, const bf16* x, float* out,
+                                   const char* ahead, int lines) {
+  const bf16* x_lower = x + task.x_stride;
   _tile_zero(0);
   _tile_zero(1);
   _tile_zero(2);
   _tile_zero(3);
   for (std::int64_t pair = 0; pair < task.pairs; pair += kPairsAlign, weights += kStepBytes) {
-    _tile_loadd(4, x + 2 * pair, x_bytes);
+    _tile_loadd(4, x, kTileRowBytes);
     _tile_loadd(6, weights, kPairBytes);
-    _tile_loadd(7, weights + 64, kPairBytes);
     _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, weights + 64, kPairBytes);
     _tile_dpbf16ps(1, 4, 7);
-    _tile_loadd(5, x_lower + 2 * pair, x_bytes);
+    _tile_loadd(5, x_lower, kTileRowBytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    for (int line = 0; line < lines; ++line, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+    x += kTileElements;
+    x_lower += kTileElements;
   }
   _tile_stored(0, out, kBlockOutputs * 4);
   _tile_stored(1, out + kTileRows, kBlockOutputs * 4);
   _tile_stored(2, out + kTileRows * kBlockOutputs, kBlockOutputs * 4);
   _tile_stored(3, out + kTileRows * kBlockOutputs + kTileRows, kBlockOutputs * 4);
+  return ahead;
 }
 
 }  // namespace
@@ -79,16 +87,21 @@ TANDEM_INLINE void up_to_32(const LinearTask& task, const char* weights, const b
 void linear_amx(const LinearTask& task) {
   alignas(64) float out[kMostTokens * kBlockOutputs];
   const auto* x = static_cast<const bf16*>(task.x);
+  const std::int64_t block_bytes = task.pairs * kPairBytes;
+  const int groups = (task.tokens + kMostTokens - 1) / kMostTokens;
+  const int lines = static_cast<int>(kStepBytes / 64 + groups - 1) / groups;
   int configured = 0;
   for (int b = 0; b < task.block_count; ++b) {
-    const auto* block = reinterpret_cast<const char*>(task.blocks) + b * task.pairs * kPairBytes;
+    const auto* block = reinterpret_cast<const char*>(task.blocks) + b * block_bytes;
+    const char* ahead = block + block_bytes;
     for (int t = 0; t < task.tokens; t += kMostTokens) {
       const int tokens = task.tokens - t < kMostTokens ? task.tokens - t : kMostTokens;
       if (tokens != configured) configure(configured = tokens);
+      const bf16* tiles = x + t / kTileRows * task.x_stride;
       if (tokens > kTileRows) {
-        up_to_32(task, block, x + t * task.x_stride, out);
+        ahead = up_to_32(task, block, tiles, out, ahead, lines);
       } else {
-        up_to_16(task, block, x + t * task.x_stride, out);
+        up_to_16(task, block, tiles, out);
       }
       finish_tile(task, out, t, tokens, b);
     }

@@ -13,7 +13,7 @@ TANDEM_INLINE void tile(const LinearTask& task, const char* block, int first_tok
   __m512 low[Tokens], high[Tokens];
   for (int t = 0; t < Tokens; ++t) low[t] = high[t] = _mm512_setzero_ps();
   for (std::int64_t pair = 0; pair < task.pairs; ++pair, block += kPairBytes) {
-    if (Tokens <= 4) {
+    if (task.tokens <= kMostTokens) {  // the only pass over these weights
       _mm_prefetch(block + kPrefetchBytes, _MM_HINT_T0);
       _mm_prefetch(block + kPrefetchBytes + 64, _MM_HINT_T0);
     }

@@ -6,17 +6,17 @@ namespace tandem::ops::cpu {
 LinearKernel linear_kernel(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::Amx:
-      return {.run = linear_amx, .takes_floats = false};
+      return {.run = linear_amx, .input = LinearInput::Bf16Tiles};
     case CpuIsa::Avx512Bf16:
-      return {.run = linear_avx512bf16, .takes_floats = false};
+      return {.run = linear_avx512bf16, .input = LinearInput::Bf16Rows};
     case CpuIsa::Avx512:
-      return {.run = linear_avx512, .takes_floats = true};
+      return {.run = linear_avx512, .input = LinearInput::FloatRows};
     case CpuIsa::Avx2:
-      return {.run = linear_avx2, .takes_floats = true};
+      return {.run = linear_avx2, .input = LinearInput::FloatRows};
     case CpuIsa::Scalar:
       break;
   }
-  return {.run = linear_baseline, .takes_floats = true};
+  return {.run = linear_baseline, .input = LinearInput::FloatRows};
 }
 
 }  // namespace tandem::ops::cpu

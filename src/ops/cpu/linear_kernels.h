@@ -26,9 +26,18 @@ enum class LinearOutput : std::uint8_t {
   Swiglu,        // y[t, i] bf16 = bf(bf(silu(bf(gate_i))) * bf(up_i)); 16 a block
 };
 
+// How a kernel wants the tokens' inputs, each padded with zeros to 2 * pairs.
+enum class LinearInput : std::uint8_t {
+  Bf16Rows,   // [tokens, 2 * pairs] bf16
+  FloatRows,  // the same as float
+  Bf16Tiles,  // [tokens / 16, pairs / 16, 16, 32] bf16: one AMX tile after another. Rows of a matrix lie a
+              // power of two apart and would fall into the same few sets of the first-level cache
+};
+inline constexpr int kTileTokens = 16;
+
 struct LinearTask {
-  const void* x = nullptr;    // [tokens, 2 * pairs] bf16, or float for kernels that take floats
-  std::int64_t x_stride = 0;  // elements
+  const void* x = nullptr;    // as the kernel's LinearInput
+  std::int64_t x_stride = 0;  // elements between tokens (rows) or between groups of 16 tokens (tiles)
   int tokens = 0;
   const bf16* blocks = nullptr;  // the first of `block_count` blocks, one after another
   int block_count = 0;
@@ -41,7 +50,7 @@ struct LinearTask {
 
 struct LinearKernel {
   void (*run)(const LinearTask& task) = nullptr;
-  bool takes_floats = false;  // x must be float
+  LinearInput input = LinearInput::Bf16Rows;
 };
 
 // Best kernel of the instruction set.

@@ -1,5 +1,6 @@
 #include "ops/cpu/packed_weight.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tandem::ops::cpu {
@@ -64,6 +65,18 @@ std::vector<bf16> unpack(const PackedWeight& weight) {
     }
   }
   return matrix;
+}
+
+void to_tile_rows(const bf16* x, std::int64_t inputs, bf16* tiles, int row) {
+  constexpr std::int64_t kWidth = 2 * kPairsAlign;
+  bf16* to = tiles + row * kWidth;
+  std::int64_t k = 0;
+  for (; k + kWidth <= inputs; k += kWidth, to += kTileTokens * kWidth)
+    std::memcpy(to, x + k, kWidth * sizeof(bf16));
+  if (k < inputs) {
+    std::fill(to, to + kWidth, bf16{});
+    std::copy(x + k, x + inputs, to);
+  }
 }
 
 }  // namespace tandem::ops::cpu

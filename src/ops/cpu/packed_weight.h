@@ -38,4 +38,7 @@ struct PackedWeight {
 void pack(PackedWeight& weight, std::span<const HostMatrix> parts, ThreadTeam& team);
 [[nodiscard]] std::vector<bf16> unpack(const PackedWeight& weight);
 
+// A token's inputs as row `row` of a list of tiles (LinearInput::Bf16Tiles), padded with zeros.
+void to_tile_rows(const bf16* x, std::int64_t inputs, bf16* tiles, int row);
+
 }  // namespace tandem::ops::cpu
