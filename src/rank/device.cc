@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "comm/shared_memory.h"
 #include "comm/world_of_one.h"
+#include "ops/cpu/backend.h"
 #include "ops/cuda/entry.h"
 #include "ops/reference/backend.h"
 
@@ -126,7 +127,8 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const DeviceChoice& choice, R
     if (!cuda->make_backend(ordinal, &backend, &error)) return fail(std::move(error));
     return backend;
   }
-  return ops::make_reference_backend();
+  if (choice.ops == OpsKind::Reference) return ops::make_reference_backend();
+  return ops::make_cpu_backend({.threads = cpu_threads_of(choice)});
 }
 
 Result<std::shared_ptr<comm::Group>> make_group(const DeviceChoice& choice, Nanoseconds init_deadline,

@@ -1,0 +1,279 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "executor/test_driver.h"
+
+// Tensor parallelism on CPU ranks: milestone P1's layout (linear attention replicated), degrees 2 and 4.
+namespace tandem::executor {
+namespace {
+
+using testing::Asked;
+using testing::Driver;
+using testing::Got;
+using ::testing::HasSubstr;
+using testing::random_prompt;
+using testing::small_options;
+
+// What every rank did in every step.
+class Traces {
+ public:
+  struct Entry {
+    std::uint64_t collectives = 0;
+    std::uint64_t collective_hash = 0;
+    std::vector<std::uint64_t> residual_hashes;
+    std::vector<std::byte> slots;  // recurrent states and conv windows, trash slot and all
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+
+  void add(const rank::StepTrace& trace) {
+    Entry entry{trace.collectives,
+                trace.collective_hash,
+                {trace.residual_hashes.begin(), trace.residual_hashes.end()},
+                {}};
+    for (int slot = 0; slot <= trace.pools->slots(); ++slot) {
+      const std::byte* bytes = trace.pools->slot(SlotId{slot});
+      entry.slots.insert(entry.slots.end(), bytes, bytes + trace.pools->slot_bytes());
+    }
+    const std::lock_guard lock(mutex_);
+    steps_[trace.step][trace.rank.value] = std::move(entry);
+  }
+
+  // Number of steps, after a look that all ranks agree on every one.
+  std::size_t agree(int world) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [step, ranks] : steps_) {
+      EXPECT_EQ(ranks.size(), static_cast<std::size_t>(world)) << "step " << step;
+      for (const auto& [rank, entry] : ranks) {
+        const Entry& first = ranks.begin()->second;
+        EXPECT_EQ(entry.collectives, first.collectives) << "step " << step << " rank " << rank;
+        EXPECT_EQ(entry.collective_hash, first.collective_hash) << "step " << step << " rank " << rank;
+        EXPECT_EQ(entry.residual_hashes, first.residual_hashes) << "step " << step << " rank " << rank;
+        EXPECT_TRUE(entry.slots == first.slots) << "step " << step << " rank " << rank;
+      }
+    }
+    return steps_.size();
+  }
+  std::uint64_t collectives(std::uint64_t step) { return steps_.at(step).begin()->second.collectives; }
+  std::size_t residual_hashes(std::uint64_t step) {
+    return steps_.at(step).begin()->second.residual_hashes.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::map<int, Entry>> steps_;
+};
+
+class TensorParallel : public ::testing::TestWithParam<int> {
+ protected:
+  int world() const { return GetParam(); }
+
+  // Three requests that prefill by chunks and decode in steps of one kind of row, as P1 has them: forced
+  // tokens, so that a small difference cannot send two runs apart.
+  std::vector<std::vector<Got>> play(const ExecutorOptions& options) {
+    auto executor = start_executor(options);
+    EXPECT_TRUE(executor.has_value()) << executor.error().message;
+    if (!executor) return {};
+    Driver driver(**executor);
+    std::vector<RequestId> ids;
+    for (const int length : {5, 64, 150}) {
+      const auto seed = static_cast<std::uint32_t>(length);
+      ids.push_back(
+          driver.add({.prompt = random_prompt(length, seed), .forced = random_prompt(8, seed + 1)}));
+    }
+    driver.run({driver.row(ids[0]), driver.row(ids[1]), driver.row(ids[2], 64)});
+    driver.run({driver.row(ids[1]), driver.row(ids[0])});
+    driver.run({driver.row(ids[2])});
+    for (int i = 0; i < 6; ++i) driver.run({driver.row(ids[2]), driver.row(ids[0]), driver.row(ids[1])});
+    std::vector<std::vector<Got>> all;
+    for (const RequestId id : ids) {
+      all.push_back(driver.tokens(id));
+      driver.drop(id);
+    }
+    const auto ended = (*executor)->shutdown();
+    EXPECT_TRUE(ended.has_value()) << ended.error().message;
+    return all;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Worlds, TensorParallel, ::testing::Values(2, 4));
+
+// proves R7.1, R7.2 and R7.7 end to end: P1 on the CPU
+TEST_P(TensorParallel, GivesTheLogprobsOfOneRankWithinRoundingAndTheSameBitsEveryTime) {
+  for (const rank::OpsKind ops : {rank::OpsKind::Reference, rank::OpsKind::Fast}) {
+    ExecutorOptions one_rank = small_options(1);
+    ExecutorOptions options = small_options(world());
+    one_rank.devices.ops = options.devices.ops = ops;
+    const auto one = play(one_rank);
+    const auto many = play(options);
+    EXPECT_EQ(many, play(options));
+    ASSERT_EQ(one.size(), many.size());
+    double sum = 0, most = 0;
+    int count = 0;
+    for (std::size_t r = 0; r < one.size(); ++r) {
+      ASSERT_EQ(one[r].size(), many[r].size());
+      ASSERT_GE(one[r].size(), 7u);
+      for (std::size_t i = 0; i < one[r].size(); ++i) {
+        EXPECT_EQ(one[r][i].id, many[r][i].id);
+        const double off = std::abs(one[r][i].logprob - many[r][i].logprob);
+        sum += off;
+        most = std::max(most, off);
+        ++count;
+      }
+    }
+    // Partial sums are rounded to bf16 once more than one rank's: about 2^-9 of a logit of size 1 to 8.
+    EXPECT_GT(most, 0.0) << "the degree changes no rounding: is it in use?";
+    EXPECT_LT(sum / count, 0.03);
+    EXPECT_LT(most, 0.15);
+    RecordProperty("mean_logprob_difference", std::to_string(sum / count));
+    std::printf("[ figures  ] world %d %s: mean |difference| %.4f, most %.4f, %d tokens\n", world(),
+                ops == rank::OpsKind::Fast ? "fast" : "reference", sum / count, most, count);
+  }
+}
+
+// proves R7.7, and P2a gate 3 for steps of one kind of row: every rank holds the same residual after every
+// layer, makes the same collectives, and has the same replicated state
+TEST_P(TensorParallel, AllRanksAgreeAfterEveryLayerAndStep) {
+  Traces traces;
+  ExecutorOptions options = small_options(world());
+  options.hash_residual = true;
+  options.nan_fill_freed = true;
+  options.on_step = [&](const rank::StepTrace& trace) { traces.add(trace); };
+  play(options);
+  const std::size_t steps = traces.agree(world());
+  EXPECT_EQ(steps, 9u);
+  EXPECT_EQ(traces.residual_hashes(1), 5u);  // the embedding's and four layers'
+  // 2 o_proj + 4 down_proj all-reduces, then the ids' broadcast (P2a's part of P2b gate 8).
+  for (std::uint64_t step = 2; step <= steps; ++step) {
+    EXPECT_EQ(traces.collectives(step) - traces.collectives(step - 1), 7u) << "step " << step;
+  }
+}
+
+// proves R4.5 at degree n
+TEST_P(TensorParallel, AReusedSlotGivesTheBitsOfAFreshProcess) {
+  ExecutorOptions options = small_options(world());
+  options.nan_fill_freed = true;
+  const Asked asked{.prompt = random_prompt(100, 3)};
+  std::vector<Got> fresh;
+  {
+    auto executor = start_executor(small_options(world()));
+    ASSERT_TRUE(executor.has_value());
+    fresh = Driver(**executor).solo(asked, 5);
+  }
+  auto executor = start_executor(options);
+  ASSERT_TRUE(executor.has_value());
+  Driver driver(**executor);
+  driver.solo({.prompt = random_prompt(200, 4)}, 3, 64);
+  EXPECT_EQ(driver.solo(asked, 5), fresh);
+}
+
+// proves R5.1: the smallest rank decides for all
+TEST_P(TensorParallel, ARankWithLessMemoryDecidesForAll) {
+  ExecutorOptions options = small_options(world());
+  options.kv_bytes.reset();
+  options.memory_bytes.assign(static_cast<std::size_t>(world()), std::int64_t{64} << 20);
+  int pages[2];
+  for (int less = 0; less < 2; ++less) {
+    if (less == 1) options.memory_bytes.back() = std::int64_t{18} << 20;
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    pages[less] = (*executor)->capacity().pages;
+    Driver driver(**executor);
+    EXPECT_EQ(driver.solo({.prompt = random_prompt(100, 3)}, 2).size(), 2u);
+  }
+  EXPECT_LT(pages[1], pages[0]);
+}
+
+// proves R2.3 and R3 with real ranks: a worker dies while its peers are in an all-reduce
+TEST_P(TensorParallel, ARankThatDiesInAStepEndsTheReplicaAtOnce) {
+  class DieAtStep final : public rank::Faults {
+   public:
+    explicit DieAtStep(int rank) : rank_(rank) {}
+    Result<void> before(RankId rank, const rank::Command& command, rank::RankModel&) override {
+      if (rank.value == rank_ && command.number == 7)
+        return fail(ErrorKind::Device, "the device fell off the bus");
+      return {};
+    }
+
+   private:
+    int rank_;
+  };
+  for (const int bad : {0, world() - 1}) {
+    ExecutorOptions options = small_options(world());
+    options.faults = std::make_shared<DieAtStep>(bad);
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value());
+    Driver driver(**executor);
+    const RequestId id = driver.add({.prompt = random_prompt(64, 3)});
+    driver.run({driver.row(id)});
+    ASSERT_TRUE((*executor)->submit_step({.rows = {driver.row(id)}}).has_value());
+    const auto step = (*executor)->wait_step();
+    ASSERT_FALSE(step.has_value());
+    EXPECT_THAT(step.error().message, HasSubstr("[rank " + std::to_string(bad) +
+                                                "] RunStep number 7: the device fell off the bus"));
+    EXPECT_EQ((*executor)->shutdown().error().kind, ErrorKind::Poisoned);  // every rank ended in time
+  }
+}
+
+// proves R6.1, R6.2 and the stage of P1: refused before any weight is opened
+TEST(StartRefusals, NameTheOptionItsValueAndWhatWorks) {
+  struct Case {
+    const char* message;
+    std::function<void(ExecutorOptions&)> spoil;
+  };
+  const Case cases[] = {
+      {"no rank", [](auto& o) { o.devices.ordinals.clear(); }},
+      {"device 16 of 0,16; ordinals are 0 to 15",
+       [](auto& o) {
+         o.devices.ordinals = {0, 16};
+       }},
+      {"device -1 of -1; ordinals", [](auto& o) { o.devices.ordinals = {-1}; }},
+      {"device 3 twice in 3,1,3",
+       [](auto& o) {
+         o.devices.ordinals = {3, 1, 3};
+       }},
+      {"divide over 3 ranks",
+       [](auto& o) {
+         o.devices.ordinals = {0, 1, 2};
+       }},
+      {"--mixed on with 2 ranks; --mixed off works",
+       [](auto& o) {
+         o.devices.ordinals = {0, 1};
+         o.mixed = true;
+       }},
+      {"--linear-attention sharded with 2 ranks; --linear-attention replicated works",
+       [](auto& o) {
+         o.devices.ordinals = {0, 1};
+         o.linear_attention = model::LinearAttention::Sharded;
+       }},
+      {"--max-requests = 0; 1 or more", [](auto& o) { o.max_requests = 0; }},
+      {"--max-step-tokens = 63; 64 or more", [](auto& o) { o.max_step_tokens = 63; }},
+      {"--max-mixed-tokens = 66; 67 or more", [](auto& o) { o.max_mixed_tokens = 66; }},
+      {"--max-context = 1025; the model was made for 1024", [](auto& o) { o.max_context = 1025; }},
+      {"cpu-threads = -1", [](auto& o) { o.devices.cpu_threads = -1; }},
+      {"config.json", [](auto& o) { o.model = "/nowhere"; }},
+      {"2 memory sizes for 1 ranks",
+       [](auto& o) {
+         o.memory_bytes = {1, 2};
+       }},
+  };
+  for (const Case& c : cases) {
+    ExecutorOptions options = small_options();
+    c.spoil(options);
+    const auto refused = plan_start(options);
+    ASSERT_FALSE(refused.has_value()) << c.message;
+    EXPECT_THAT(refused.error().message, HasSubstr(c.message));
+  }
+  ExecutorOptions options = small_options(2);
+  options.devices.ordinals = {15, 3};  // any distinct ordinals, in any order (R6.1)
+  const auto plan = plan_start(options);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  EXPECT_FALSE(plan->mixed);
+}
+
+}  // namespace
+}  // namespace tandem::executor
