@@ -139,7 +139,7 @@ Answer Api::one_model(const Request& request) const {
   const std::string name = percent_decode(path_of(request.target).substr(kPrefix.size()));
   json::object wanted{{"model", name}};
   Fields fields(wanted);
-  read_model(fields, card_);
+  (void)read_model(fields, card_);
   if (fields.error()) return whole(*fields.error());
   JsonWriter json;
   write_model(json, card_, name, engine_.max_context());
@@ -150,7 +150,7 @@ AnswerHead Api::answer_head(const CommonFields& common, std::string_view id_pref
   const engine::Request& request = common.request;
   return {.id = new_id(id_prefix),
           .created = unix_time(),
-          .model = card_.names.front(),
+          .model = common.model,
           .stream = common.stream,
           .include_usage = common.include_usage,
           .logprobs = request.logprobs >= 0,
@@ -194,9 +194,8 @@ Answer Api::chat(const Request& request) {
   if (!prompt) return whole(prompt.error());
   engine::Request& ask = chat->common.request;
   ask.prompt = text_.encode(prompt->text);
-  ask.reasoning = prompt->inside_think;
-  auto format = std::make_unique<ChatFormat>(answer_head(chat->common, "chatcmpl-"), chat->common.choices,
-                                             chat->prompt.conversation.tools, text_);
+  const ChatFormat::Reading reading{.inside_think = prompt->inside_think, .tools = chat->prompt.conversation.tools};
+  auto format = std::make_unique<ChatFormat>(answer_head(chat->common, "chatcmpl-"), chat->common.choices, reading, text_);
   return generate(chat->common, std::move(format), "messages");
 }
 
@@ -224,7 +223,7 @@ Answer Api::tokenize(const Request& request) const {
   auto body = read_body(request);
   if (!body) return whole(body.error());
   Fields fields(*body);
-  read_model(fields, card_);
+  (void)read_model(fields, card_);
   std::string text;
   if (body->contains("messages")) {
     ChatPrompt prompt;
@@ -267,7 +266,7 @@ Answer Api::detokenize(const Request& request) const {
   auto body = read_body(request);
   if (!body) return whole(body.error());
   Fields fields(*body);
-  read_model(fields, card_);
+  (void)read_model(fields, card_);
   const json::array* given = fields.array("tokens");
   if (fields.ok() && given == nullptr) fields.fail("tokens", "tokens (a list of ids) is missing.");
   std::vector<TokenId> ids;

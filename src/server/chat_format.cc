@@ -15,10 +15,14 @@ void write_logprobs(JsonWriter& json, const std::vector<std::string>& entries) {
 
 }  // namespace
 
-ChatFormat::ChatFormat(AnswerHead head, int choices, const boost::json::array& tools, const PromptText& text)
-    : head_(std::move(head)), text_(text), choices_(static_cast<std::size_t>(choices)) {
-  if (tools.empty()) return;
-  for (Choice& choice : choices_) choice.tools = text.tool_stream(tools);
+ChatFormat::Choice::Choice(const Reading& reading)
+    : splitter({.inside = reading.inside_think, .tool_calls_end_reasoning = !reading.tools.empty()}) {
+  if (!reading.tools.empty()) tools = std::make_unique<text::ToolCallParser>(reading.tools);
+}
+
+ChatFormat::ChatFormat(AnswerHead head, int choices, const Reading& reading, const PromptText& text)
+    : head_(std::move(head)), text_(text) {
+  for (int i = 0; i < choices; ++i) choices_.emplace_back(reading);
 }
 
 void ChatFormat::begin_chunk(JsonWriter& json) const {
@@ -41,21 +45,22 @@ void ChatFormat::delta(int index, engine::Delta delta, std::string& out) {
     write_chat_logprob(json, entry, text_, head_);
     logprobs.push_back(json.take());
   }
-  ToolPiece found;
-  if (choice.tools && !delta.text.empty()) {
-    found = choice.tools->push(delta.text);
+  text::ReasoningSplitter::Piece split = choice.splitter.push(delta.text);
+  Piece found;
+  if (choice.tools) {
+    found = choice.tools->push(split.content);
   } else {
-    found.text = std::move(delta.text);
+    found.text = std::move(split.content);
   }
-  piece(index, delta.reasoning_text, found, std::move(logprobs), out);
+  piece(index, split.reasoning, found, std::move(logprobs), out);
 }
 
-void ChatFormat::piece(int index, const std::string& reasoning, const ToolPiece& piece,
+void ChatFormat::piece(int index, const std::string& reasoning, const Piece& piece,
                        std::vector<std::string> logprobs, std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
   const bool empty = reasoning.empty() && piece.text.empty() && piece.calls.empty() && logprobs.empty();
   if (empty) return;
-  for (const ToolPiece::CallDelta& call : piece.calls) {
+  for (const text::ToolCallParser::CallDelta& call : piece.calls) {
     const auto position = static_cast<std::size_t>(call.index);
     if (position >= choice.calls.size()) choice.calls.resize(position + 1);
     if (choice.calls[position].id.empty()) choice.calls[position].id = new_id("call_");
@@ -77,7 +82,7 @@ void ChatFormat::piece(int index, const std::string& reasoning, const ToolPiece&
   if (!piece.text.empty() || (reasoning.empty() && piece.calls.empty())) json.member("content", piece.text);
   if (!piece.calls.empty()) {
     json.key("tool_calls").begin_array();
-    for (const ToolPiece::CallDelta& call : piece.calls) {
+    for (const text::ToolCallParser::CallDelta& call : piece.calls) {
       json.begin_object().member("index", call.index);
       if (!call.name.empty()) {
         json.member("id", choice.calls[static_cast<std::size_t>(call.index)].id).member("type", "function");
@@ -103,17 +108,20 @@ void ChatFormat::piece(int index, const std::string& reasoning, const ToolPiece&
 
 void ChatFormat::finish(int index, const engine::Finish& finish, std::string& out) {
   Choice& choice = choices_[static_cast<std::size_t>(index)];
+  text::ReasoningSplitter::Piece rest = choice.splitter.finish();
   bool unfinished = false;
   if (choice.tools) {
-    const ToolPiece rest = choice.tools->finish();
+    // Two pieces: a call may end and text begin between them.
+    piece(index, rest.reasoning, choice.tools->push(rest.content), {}, out);
+    piece(index, "", choice.tools->finish(), {}, out);
     unfinished = choice.tools->unfinished_call();
-    piece(index, "", rest, {}, out);
+  } else {
+    piece(index, rest.reasoning, {.text = std::move(rest.content), .calls = {}}, {}, out);
   }
   // A call that the limit or an early end cut is no call to act on.
   const bool called = !choice.calls.empty() && !unfinished && finish.reason == engine::FinishReason::Stop;
   choice.reason = finish.reason == engine::FinishReason::Length ? "length" : called ? "tool_calls" : "stop";
   choice.stop_reason = stop_reason_json(finish, head_);
-  choice.finished = true;
   add_usage(usage_, finish.usage);
   if (!head_.stream) return;
 

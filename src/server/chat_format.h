@@ -6,6 +6,8 @@
 
 #include "base/json_writer.h"
 #include "server/answer_format.h"
+#include "text/reasoning.h"
+#include "text/tool_call_parser.h"
 
 namespace tandem::server {
 
@@ -13,8 +15,12 @@ namespace tandem::server {
 // chunk per choice has the finish reason.
 class ChatFormat final : public AnswerFormat {
  public:
-  // `tools`: offered ones whose calls are to be found in the text; empty for none. `text` outlives this.
-  ChatFormat(AnswerHead head, int choices, const boost::json::array& tools, const PromptText& text);
+  struct Reading {
+    bool inside_think = false;  // the prompt ends inside a thinking block
+    boost::json::array tools;   // offered: their calls are looked for in the text; empty for none
+  };
+  // `text` outlives this.
+  ChatFormat(AnswerHead head, int choices, const Reading& reading, const PromptText& text);
 
   void delta(int choice, engine::Delta delta, std::string& out) override;
   void finish(int choice, const engine::Finish& finish, std::string& out) override;
@@ -26,17 +32,19 @@ class ChatFormat final : public AnswerFormat {
     std::string name;
     std::string arguments;
   };
+  using Piece = text::ToolCallParser::Piece;
   struct Choice {
+    explicit Choice(const Reading& reading);
     bool started = false;  // its first chunk is out
-    std::unique_ptr<ToolStream> tools;
+    text::ReasoningSplitter splitter;
+    std::unique_ptr<text::ToolCallParser> tools;
     std::string content, reasoning;    // gathered, not streamed
     std::vector<Call> calls;           // a stream keeps only their ids
     std::vector<std::string> logprobs; // JSON of the entries
-    bool finished = false;
     std::string reason, stop_reason;   // the latter as JSON
   };
 
-  void piece(int index, const std::string& reasoning, const ToolPiece& piece, std::vector<std::string> logprobs,
+  void piece(int index, const std::string& reasoning, const Piece& piece, std::vector<std::string> logprobs,
              std::string& out);
   void begin_chunk(JsonWriter& json) const;
   void end_chunk(JsonWriter& json, std::string& out) const;

@@ -29,7 +29,6 @@ tl::expected<ChatRequest, ApiError> read_chat_request(const json::object& body, 
                                                       const PromptText& text) {
   Fields fields(body);
   ChatRequest out;
-  read_model(fields, served.card);
   read_chat_prompt(fields, text, out.prompt);
   read_common(fields, served, out.common);
   read_response_format(fields);
@@ -41,7 +40,6 @@ tl::expected<ChatRequest, ApiError> read_chat_request(const json::object& body, 
     fields.fail("top_logprobs", fmt::format("top_logprobs = {} works only with logprobs: true.", *top));
   }
   out.common.request.logprobs = logprobs ? static_cast<std::int32_t>(top.value_or(0)) : -1;
-  out.common.request.split_reasoning = true;
 
   refuse_others(fields, kOnlyDefault);
   if (fields.error()) return tl::unexpected(*fields.error());

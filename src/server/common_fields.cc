@@ -182,16 +182,19 @@ constexpr std::array<OnlyDefault, 14> kOnlyDefault = {{
 
 }  // namespace
 
-void read_model(Fields& fields, const ModelCard& card) {
+std::string read_model(Fields& fields, const ModelCard& card) {
   const auto model = fields.string("model");
-  if (!model || std::find(card.names.begin(), card.names.end(), *model) != card.names.end()) return;
+  if (!model) return card.names.front();
+  if (std::find(card.names.begin(), card.names.end(), *model) != card.names.end()) return *model;
   std::string names;
   for (const std::string& name : card.names) names += (names.empty() ? "\"" : ", \"") + shown(name, 200) + '"';
   fields.fail(ApiError{404, fmt::format("The model \"{}\" is not served here; served: {}.", shown(*model, 100), names),
                        "invalid_request_error", "model", "model_not_found"});
+  return {};
 }
 
 void read_common(Fields& fields, const Served& served, CommonFields& out) {
+  out.model = read_model(fields, served.card);
   read_sampling(fields, served, out);
   read_limits(fields, out);
   read_stop(fields, out.request);

@@ -22,16 +22,17 @@ struct Served {
 struct CommonFields {
   engine::Request request;  // all but prompt, seed and the reasoning flags
   std::optional<std::uint64_t> seed;
+  std::string model;  // as the answer shall show it
   int choices = 1;
   bool stream = false;
   bool include_usage = false;
   bool tokens_as_ids = false;  // logprob entries name a token "token_id:7"
 };
 
-// Is `model` one that is served? Absent means the served one. Error: 404 model_not_found with the names.
-void read_model(Fields& fields, const ModelCard& card);
+// The served name that is asked for; absent means the first. Error: 404 model_not_found with the names.
+std::string read_model(Fields& fields, const ModelCard& card);
 
-// Sampling, limits, stops and streaming. The first error stays in `fields`.
+// Model, sampling, limits, stops and streaming. The first error stays in `fields`.
 void read_common(Fields& fields, const Served& served, CommonFields& out);
 
 // Only {"type":"text"} works.

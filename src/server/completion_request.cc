@@ -54,7 +54,6 @@ tl::expected<CompletionRequest, ApiError> read_completion_request(const json::ob
   Fields fields(body);
   CompletionRequest out;
   engine::Request& request = out.common.request;
-  read_model(fields, served.card);
   read_prompt(fields, served.vocab, out);
   read_common(fields, served, out.common);
   read_response_format(fields);

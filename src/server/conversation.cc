@@ -7,6 +7,7 @@
 
 #include "server/http_message.h"
 #include "server/tool_fields.h"
+#include "text/chat_template.h"
 
 namespace tandem::server {
 namespace {
@@ -166,21 +167,17 @@ void read_continuation(Fields& fields, ChatPrompt& out) {
   }
 }
 
-// Whether the text behind the last turn's start opens a <think> without closing it. Only that part
-// counts: a user may well write the word.
-bool ends_inside_think(std::string_view prompt) {
+// Whether the answer begins as reasoning. Turns begin with <|im_start|> in this model family.
+bool begins_as_reasoning(std::string_view prompt) {
   const std::size_t turn = prompt.rfind("<|im_start|>");
-  if (turn != std::string_view::npos) prompt.remove_prefix(turn);
-  const std::size_t open = prompt.rfind("<think>");
-  if (open == std::string_view::npos) return false;
-  return prompt.find("</think>", open) == std::string_view::npos;
+  return text::ends_inside_think(prompt, turn == std::string_view::npos ? std::nullopt : std::optional(turn));
 }
 
 }  // namespace
 
 void read_chat_prompt(Fields& fields, const PromptText& text, ChatPrompt& out) {
   read_messages(fields, out.conversation.messages);
-  read_tools(fields, out.conversation.tools, out.parse_tool_calls);
+  read_tools(fields, out.conversation.tools);
   read_template_variables(fields, text, out.conversation.variables);
   read_continuation(fields, out);
 }
@@ -195,7 +192,7 @@ tl::expected<RenderedPrompt, ApiError> render_prompt(const PromptText& text, con
   if (!prompt.continue_final_message) {
     auto rendered = text.render(prompt.conversation);
     if (!rendered) return refused(rendered.error());
-    const bool inside = ends_inside_think(*rendered);
+    const bool inside = begins_as_reasoning(*rendered);
     return RenderedPrompt{std::move(*rendered), inside};
   }
   Conversation marked = prompt.conversation;
@@ -210,7 +207,7 @@ tl::expected<RenderedPrompt, ApiError> render_prompt(const PromptText& text, con
                                     "unsupported_value"));
   }
   rendered->resize(end);
-  const bool inside = ends_inside_think(*rendered);
+  const bool inside = begins_as_reasoning(*rendered);
   return RenderedPrompt{std::move(*rendered), inside};
 }
 

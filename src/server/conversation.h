@@ -11,7 +11,6 @@ namespace tandem::server {
 struct ChatPrompt {
   Conversation conversation;
   bool continue_final_message = false;  // the last message is the beginning of the answer
-  bool parse_tool_calls = false;        // tools are offered and tool_choice allows calls
 };
 
 // Reads messages, tools, tool_choice, chat_template_kwargs, add_generation_prompt and

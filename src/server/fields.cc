@@ -10,7 +10,7 @@
 namespace tandem::server {
 namespace {
 
-constexpr std::size_t kMaxDepth = 128;
+constexpr std::size_t kMaxDepth = 100;
 
 ApiError not_json(std::string message) {
   return {400, std::move(message), "invalid_request_error", "", "invalid_json"};

@@ -15,7 +15,7 @@ namespace tandem::server {
 
 namespace json = boost::json;
 
-// Parses a body. Standard JSON in UTF-8, at most 128 levels deep; of equal keys the last counts.
+// Parses a body. Standard JSON in UTF-8, at most 100 levels deep; of equal keys the last counts.
 // Error: 400 with where the text stops being that.
 [[nodiscard]] tl::expected<json::value, ApiError> parse_json(std::string_view text);
 

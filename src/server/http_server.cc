@@ -186,14 +186,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   asio::awaitable<Read> refuse_budget() {
-    co_return co_await refuse({503, "Too many long requests at once; try again.", "server_error", "", "overloaded"});
+    // A named object: g++ 12 destroys a braced temporary in an awaited call twice.
+    ApiError error{503, "Too many long requests at once; try again.", "server_error", "", "overloaded"};
+    co_return co_await refuse(std::move(error));
   }
 
   // Writes an error and gives up the connection: what follows in it cannot be trusted to be a request.
   asio::awaitable<Read> refuse(ApiError error) {
     const Response response = error_response(error);
     shared_.metrics.http_answer("unread", response.status);
-    co_await write(head_text(response, {.http10 = false, .keep_alive = false}) + response.body);
+    std::string out = head_text(response, {.http10 = false, .keep_alive = false}) + response.body;
+    co_await write(std::move(out));
     co_return Read::Answered;
   }
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,32 +18,6 @@ struct Conversation {
   boost::json::array tools;          // empty: none
   boost::json::object variables;     // chat_template_kwargs
   bool add_generation_prompt = true;
-};
-
-struct ParsedToolCall {
-  std::string name;
-  std::string arguments;  // JSON object as text
-};
-
-// A piece of an answer, split into what is text and what is a call.
-struct ToolPiece {
-  std::string text;                          // content, in order before the calls below
-  struct CallDelta {
-    int index = 0;
-    std::string name;       // with the first delta of a call, else empty
-    std::string arguments;  // appended
-  };
-  std::vector<CallDelta> calls;
-};
-
-// Takes an answer's text as it comes. Thread: one at a time.
-class ToolStream {
- public:
-  virtual ~ToolStream() = default;
-  virtual ToolPiece push(std::string_view text) = 0;
-  // The text has ended. Also reports whether the last call was left unfinished.
-  virtual ToolPiece finish() = 0;
-  [[nodiscard]] virtual bool unfinished_call() const = 0;
 };
 
 // All that the server needs of a model's text side. The real one stands in text_tools.h; tests bring
@@ -66,9 +39,6 @@ class PromptText {
   [[nodiscard]] virtual bool template_reads(std::string_view variable) const = 0;
   // Error: Invalid with the template's own words, or with the budget that it exceeded.
   [[nodiscard]] virtual Result<std::string> render(const Conversation& conversation) const = 0;
-
-  // `tools` as in the request. Null: the model's calls are not understood, text passes as it is.
-  [[nodiscard]] virtual std::unique_ptr<ToolStream> tool_stream(const boost::json::array& tools) const = 0;
 };
 
 }  // namespace tandem::server

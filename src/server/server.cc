@@ -47,6 +47,8 @@ class ServerImpl final : public Server {
       signals_ = SignalWatch::start([this](int number) { on_signal(number); });
     }
     http_->run();
+    // Tests and scripts read the port from this line.
+    log_info("[http] listening on http://{}:{}", options_.host, http_->port());
     return {};
   }
 

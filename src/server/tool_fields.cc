@@ -57,7 +57,7 @@ bool offered(const json::array* tools, std::string_view name) {
 
 }  // namespace
 
-void read_tools(Fields& fields, json::array& tools, bool& parse_calls) {
+void read_tools(Fields& fields, json::array& tools) {
   const json::array* given = fields.array("tools");
   if (given != nullptr) {
     if (given->size() > kMaxTools) {
@@ -94,10 +94,7 @@ void read_tools(Fields& fields, json::array& tools, bool& parse_calls) {
                            : fmt::format("tool_choice names the function \"{}\", which is not in tools.", shown(wanted, 60)),
                        "unsupported_value");
   }
-  if (any && allowed) {
-    tools = *given;
-    parse_calls = true;
-  }
+  if (any && allowed) tools = *given;
 }
 
 json::array read_tool_calls(Fields& message, const json::array& calls) {

@@ -7,7 +7,7 @@ namespace tandem::server {
 // Reads `tools` and `tool_choice`. With tool_choice "none" the tools are checked but not offered:
 // `tools` stays empty. Error: 400 for "required" and for a named function, which need constrained
 // decoding.
-void read_tools(Fields& fields, json::array& tools, bool& parse_calls);
+void read_tools(Fields& fields, json::array& tools);
 
 // `tool_calls` of an assistant message, for the template: arguments as objects. `message` gets the
 // first error.

@@ -46,8 +46,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", server.error().message.c_str());
     return 1;
   }
-  std::printf("listening on http://%s:%d\n", options.host.c_str(), static_cast<int>((*server)->port()));
-  std::fflush(stdout);
   const auto ended = (*server)->run_until_stopped();
   return ended ? 0 : 1;
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -100,7 +101,6 @@ class FakeEngine final : public engine::Engine {
     engine::FinishReason reason = engine::FinishReason::Stop;
     std::optional<std::string> stop_text;
     std::size_t text_bytes = 0;   // of the reply's bytes that are shown
-    std::size_t reasoning_bytes = 0;
     std::chrono::milliseconds delay{0};
     std::int64_t fail_after = -1, poison_after = -1;
     std::size_t done = 0, given = 0;
@@ -144,10 +144,6 @@ class FakeEngine final : public engine::Engine {
       active.stop_text = stop;
       bytes.resize(at + stop.size());
     }
-    if (request.reasoning && request.split_reasoning) {
-      const auto end = bytes.find("</think>");
-      active.reasoning_bytes = end == std::string::npos ? active.text_bytes : end + 8;
-    }
     active.request = std::move(request);
     active.sink = std::move(sink);
     return active;
@@ -178,15 +174,7 @@ class FakeEngine final : public engine::Engine {
     delta.tokens.push_back(id);
     if (a.request.logprobs >= 0) delta.logprobs.push_back(cut(logprob(id), a.request.logprobs));
     if (id < 256 && a.done < a.text_bytes) {
-      std::string text;
-      a.utf8.push(std::string(1, static_cast<char>(id)), text);
-      if (a.done < a.reasoning_bytes) {
-        // The marker itself is nobody's text.
-        const bool marker = a.reasoning_bytes != a.text_bytes && a.done + 8 >= a.reasoning_bytes;
-        if (!marker) delta.reasoning_text = text;
-      } else {
-        delta.text = text;
-      }
+      a.utf8.push(std::string(1, static_cast<char>(id)), delta.text);
     }
     ++a.done;
     const bool end = a.done >= a.reply.size();

@@ -80,7 +80,6 @@ class FakeText : public PromptText {
     }
     return out;
   }
-  std::unique_ptr<ToolStream> tool_stream(const boost::json::array&) const override { return nullptr; }
 };
 
 }  // namespace tandem::server::testing
