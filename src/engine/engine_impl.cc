@@ -20,7 +20,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, const scheduler::Limits& li
       end_ids_(std::move(end_ids)),
       executor_(std::move(executor)),
       mailbox_(options.max_waiting),
-      text_worker_(tokenizer, mailbox_),
+      tokenizer_(tokenizer),
+      text_worker_(mailbox_),
       scheduler_({.limits = limits, .steps_in_flight = options.steps_in_flight}, *executor_, mailbox_, text_worker_),
       text_thread_([this] {
         while (text_worker_.work(true)) {
@@ -38,8 +39,9 @@ Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink>
                                                                      .default_max_tokens = options_.default_max_tokens,
                                                                      .vocab = vocab_,
                                                                      .end_ids = end_ids_}));
+  TANDEM_ASSIGN(Output output, Output::make(std::move(request), tokenizer_));
   const RequestId id = spec.id = mailbox_.next_id();
-  text_worker_.open(id, std::move(request), std::move(sink));
+  text_worker_.open(id, std::move(output), std::move(sink));
   if (auto queued = mailbox_.submit(std::move(spec)); !queued) {
     text_worker_.forget(id);
     return fail(std::move(queued.error()));

@@ -50,6 +50,7 @@ class EngineImpl final : public Engine {
   std::optional<Error> failure_;
 
   scheduler::Mailbox mailbox_;
+  const text::Tokenizer& tokenizer_;
   TextWorker text_worker_;
   scheduler::Scheduler scheduler_;
 

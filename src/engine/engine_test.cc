@@ -100,6 +100,28 @@ TEST(Engine, MinTokensKeepsTheEndIdAway) {
   EXPECT_EQ(std::count(tokens.begin(), tokens.end(), *tokenizer().eos()), 1);
 }
 
+// A stop string beats the later end id, and its finish waits for the drop.
+TEST(Engine, AStopStringEndsTheRequestAndLaterTokensAreDiscarded) {
+  for (const int steps : {1, 2}) {
+    FakeExecutor::Options options;
+    options.max_in_flight = 2;
+    EngineOptions engine_options;
+    engine_options.steps_in_flight = steps;
+    World world("one, two, three, four, five, six, seven", engine_options, options);
+    Request request = greeting();
+    request.stop = {"four, f"};
+    const auto got = world.run(request);
+    ASSERT_TRUE(got.finish);
+    EXPECT_EQ(got.text(), "one, two, three, ");
+    EXPECT_EQ(got.finish->reason, FinishReason::Stop);
+    EXPECT_EQ(got.finish->stop_text, "four, f");
+    EXPECT_EQ(std::ssize(got.tokens()), got.finish->usage.completion_tokens);
+    EXPECT_EQ(tokenizer().decode(got.tokens(), true), "one, two, three, four, f");
+    ASSERT_TRUE(world.engine->stop());
+    EXPECT_EQ(world.engine->load().slots_used, 0);
+  }
+}
+
 TEST(Engine, LogprobsAreAsManyAsTokens) {
   World world("h\xC3\xA9llo \xE2\x82\xAC");
   Request request = greeting();

@@ -9,6 +9,8 @@
 #include "ops/sampling.h"
 #include "scheduler/request.h"
 #include "text/detokenizer.h"
+#include "text/reasoning.h"
+#include "text/stop_matcher.h"
 #include "text/tokenizer.h"
 
 namespace tandem::engine {
@@ -17,13 +19,16 @@ namespace tandem::engine {
 
 // One request's completion, from tokens to deltas: detokenizer, stop strings, reasoning split.
 //
-// A delta's tokens are those whose text is complete with it: a token waits while a character or a
-// possible stop string that it is part of is unfinished. Over all deltas every counted token comes once.
+// A delta's tokens are those whose text is complete with it: a token waits while a character, a possible
+// stop string or a possible mark that it is part of is unfinished. Over all deltas every counted token
+// comes once. Stop strings are looked for in all of the text, reasoning included, but not in that of the
+// first min_tokens tokens.
 //
 // Thread: one at a time. The tokenizer must outlive it.
 class Output {
  public:
-  Output(Request request, const text::Tokenizer& tokenizer);
+  // Errors: those of StopMatcher::make.
+  [[nodiscard]] static Result<Output> make(Request request, const text::Tokenizer& tokenizer);
 
   // The next token. `end_id`: it is the one that ended the request, so its text stays out unless
   // include_stop. Appends to `delta`; returns true if a stop string ends the request with this token.
@@ -39,19 +44,22 @@ class Output {
  private:
   struct Held {
     TokenLogprob token;
-    std::uint64_t end_bytes;  // it is complete when that many bytes have been given out
+    std::uint64_t end_bytes;  // it is complete when that many bytes have been given out or left out
   };
+  Output(Request request, const text::Tokenizer& tokenizer, text::StopMatcher matcher);
   void give(std::string_view text, Delta& delta);
+  void close(Delta& delta);
   void release(Delta& delta, bool all);
 
   Request request_;              // its prompt is not kept
   const std::int32_t prompt_tokens_;
   text::Detokenizer detokenizer_;
+  text::StopMatcher matcher_;
+  std::optional<text::ReasoningSplitter> splitter_;
   std::int32_t counted_ = 0;
-  std::uint64_t bytes_in_ = 0;   // detokenized
-  std::uint64_t bytes_out_ = 0;  // given out, or left out for good
+  std::uint64_t bytes_ = 0;  // detokenized
   std::deque<Held> held_;
-  std::optional<std::string> stopped_by_;
+  bool closed_ = false;
 };
 
 }  // namespace tandem::engine

@@ -15,8 +15,7 @@ bool empty(const Delta& delta) {
 
 }  // namespace
 
-TextWorker::TextWorker(const text::Tokenizer& tokenizer, scheduler::Mailbox& mailbox)
-    : tokenizer_(tokenizer), mailbox_(mailbox) {}
+TextWorker::TextWorker(scheduler::Mailbox& mailbox) : mailbox_(mailbox) {}
 
 void TextWorker::push(Message message) {
   {
@@ -26,8 +25,8 @@ void TextWorker::push(Message message) {
   arrived_.notify_one();
 }
 
-void TextWorker::open(RequestId id, Request request, std::shared_ptr<EventSink> sink) {
-  push(Open{id, std::make_unique<Output>(std::move(request), tokenizer_), std::move(sink)});
+void TextWorker::open(RequestId id, Output output, std::shared_ptr<EventSink> sink) {
+  push(Open{id, std::make_unique<Output>(std::move(output)), std::move(sink)});
 }
 
 void TextWorker::forget(RequestId id) { push(Forget{id}); }

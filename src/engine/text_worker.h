@@ -15,7 +15,6 @@
 #include "engine/output.h"
 #include "scheduler/mailbox.h"
 #include "scheduler/request.h"
-#include "text/tokenizer.h"
 
 namespace tandem::engine {
 
@@ -24,14 +23,14 @@ namespace tandem::engine {
 // end, which comes after the drop (R4.3).
 //
 // Thread: work() on one thread (the text worker's), which is the one that calls sinks; all others any.
-// Lifetime: the references outlive it.
+// Lifetime: the mailbox outlives it.
 class TextWorker final : public scheduler::Listener {
  public:
-  TextWorker(const text::Tokenizer& tokenizer, scheduler::Mailbox& mailbox);
+  explicit TextWorker(scheduler::Mailbox& mailbox);
   TextWorker(const TextWorker&) = delete;
 
   // Before the request is submitted to the scheduler; forget() if that then fails.
-  void open(RequestId id, Request request, std::shared_ptr<EventSink> sink);
+  void open(RequestId id, Output output, std::shared_ptr<EventSink> sink);
   void forget(RequestId id);
   // The client cancelled: from here on it gets nothing but its terminal event.
   void mute(RequestId id);
@@ -75,7 +74,6 @@ class TextWorker final : public scheduler::Listener {
   void update(scheduler::Update& update);
   void end(RequestId id, Client& client, scheduler::End& end);
 
-  const text::Tokenizer& tokenizer_;
   scheduler::Mailbox& mailbox_;
   std::unordered_map<RequestId, Client> clients_;  // work()'s
 
