@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kDim = kDeltaHeadDim;
 
-// exp and log1p as the reference: a handful a token.
-float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
-
 void prepare_head(const Shop& shop, const DeltaPrepareArgs& args, const StepRow& row, int key_head) {
   const float query_scale = 1.0f / std::sqrt(static_cast<float>(kDim));
   const DeltaShape& shape = args.shape;
@@ -44,14 +40,17 @@ void prepare_head(const Shop& shop, const DeltaPrepareArgs& args, const StepRow&
   conv.out_stride = args.v.stride[0];
   shop.kernels.convolve(conv);
 
-  for (int i = 0; i < row.tokens; ++i) {
-    const bf16* b = args.projected.row(t0 + i) + channels + shape.value_width();
-    const bf16* a = b + shape.value_heads;
-    for (int h = key_head * group; h < (key_head + 1) * group; ++h) {
-      args.beta.row(t0 + i)[h] = round_bf16(sigmoid(to_float(b[h])));
-      args.decay.row(t0 + i)[h] =
-          -std::exp(args.params.a_log[h]) * softplus(to_float(a[h]) + args.params.dt_bias[h]);
-    }
+  const bf16* b = args.projected.row(t0) + channels + shape.value_width();
+  for (int h = key_head * group; h < (key_head + 1) * group; ++h) {
+    shop.kernels.delta_gates({.b = b + h,
+                              .a = b + shape.value_heads + h,
+                              .in_stride = args.projected.stride[0],
+                              .tokens = row.tokens,
+                              .a_log = args.params.a_log[h],
+                              .dt_bias = args.params.dt_bias[h],
+                              .beta = args.beta.row(t0) + h,
+                              .decay = args.decay.row(t0) + h,
+                              .out_stride = args.beta.stride[0]});
   }
 }
 

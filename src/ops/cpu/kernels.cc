@@ -3,6 +3,12 @@
 namespace tandem::ops::cpu {
 
 const Kernels& kernels(CpuIsa isa) {
+  static const Kernels amx = [] {
+    Kernels with_tiles = kKernelsAvx512;
+    with_tiles.attend_prefill = attend_prefill_amx;
+    return with_tiles;
+  }();
+  if (isa >= CpuIsa::Amx) return amx;
   if (isa >= CpuIsa::Avx512) return kKernelsAvx512;
   if (isa >= CpuIsa::Avx2) return kKernelsAvx2;
   return kKernelsBaseline;

@@ -31,11 +31,11 @@ struct AttendTask {
   std::int64_t gate_head_stride = 0;  // between heads
   bf16* y = nullptr;                  // [tokens, group, 256]; heads lie 256 apart
   std::int64_t y_stride = 0;
-  float* scratch = nullptr;  // attend_scratch_floats(tokens * group)
+  float* scratch = nullptr;  // aligned to 64 bytes, attend_scratch_floats(tokens * group)
 };
 inline constexpr int kAttendTokens = 16;  // tokens of one prefill task at most
 [[nodiscard]] constexpr std::int64_t attend_scratch_floats(std::int64_t queries) {
-  const std::int64_t padded = (queries + 3) / 4 * 4;
+  const std::int64_t padded = (queries + 15) / 16 * 16;
   // queries and sums [q, 256], scores [q, 64], largest, total and correction [q], a page of K and of V
   return padded * (2 * 256 + 64 + 3) + 2 * 64 * 256;
 }
@@ -51,6 +51,18 @@ struct ConvTask {
   const float* weight = nullptr;  // [channels, 4]
   float* out = nullptr;           // [tokens, channels], or
   bf16* out_bf16 = nullptr;       // the same in bf16: it has been rounded anyway
+  std::int64_t out_stride = 0;
+};
+
+struct DeltaGatesTask {
+  const bf16* b = nullptr;  // one a token, `in_stride` elements apart
+  const bf16* a = nullptr;
+  std::int64_t in_stride = 0;
+  int tokens = 0;
+  float a_log = 0.0f;
+  float dt_bias = 0.0f;
+  float* beta = nullptr;  // one a token, `out_stride` elements apart
+  float* decay = nullptr;
   std::int64_t out_stride = 0;
 };
 
@@ -88,6 +100,7 @@ struct Kernels {
   void (*attend_prefill)(const AttendTask& task);  // tokens <= kAttendTokens
   void (*convolve)(const ConvTask& task);
   void (*l2_normalize)(float* x, float scale);  // 128 elements in place
+  void (*delta_gates)(const DeltaGatesTask& task);
   void (*delta_recurrence)(const DeltaTask& task);
   void (*gated_norm)(const bf16* o, const bf16* z, const float* weight, float eps, bf16* y);  // 128 elements
   LogitScan (*scan_logits)(const float* logits, std::int64_t n);
@@ -102,6 +115,7 @@ struct Kernels {
 
 [[nodiscard]] const Kernels& kernels(CpuIsa isa);
 
+void attend_prefill_amx(const AttendTask& task);
 extern const Kernels kKernelsBaseline, kKernelsAvx2, kKernelsAvx512;
 
 }  // namespace tandem::ops::cpu

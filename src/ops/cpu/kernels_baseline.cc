@@ -13,6 +13,7 @@ const Kernels kKernelsBaseline{
     .attend_prefill = attend_prefill,
     .convolve = convolve,
     .l2_normalize = l2_normalize,
+    .delta_gates = delta_gates,
     .delta_recurrence = delta_recurrence,
     .gated_norm = gated_norm,
     .scan_logits = scan_logits,

@@ -1,3 +1,4 @@
+#include "ops/cpu/amx_tiles.h"
 #include "ops/cpu/linear_epilogue.h"
 
 // Tiles: 0..3 sums (two of 16 tokens by two of 16 outputs), 4 and 5 tokens' inputs, 6 and 7 weights.
@@ -13,22 +14,10 @@ constexpr std::int64_t kPairBytes = kBlockOutputs * 4;
 constexpr std::int64_t kStepBytes = kPairsAlign * kPairBytes;  // weights of 32 inputs: 2 KiB
 constexpr std::int64_t kPrefetchBytes = 4 * kStepBytes;
 
-struct alignas(64) TileConfig {
-  std::uint8_t palette = 1;
-  std::uint8_t start_row = 0;
-  std::uint8_t reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {};
-};
-
 TANDEM_INLINE void configure(int tokens) {
-  TileConfig config;
   const auto upper = static_cast<std::uint8_t>(tokens < kTileRows ? tokens : kTileRows);
   const auto lower = static_cast<std::uint8_t>(tokens > kTileRows ? tokens - kTileRows : 1);
-  config.rows[0] = config.rows[1] = config.rows[4] = upper;
-  config.rows[2] = config.rows[3] = config.rows[5] = lower;
-  config.rows[6] = config.rows[7] = kTileRows;
-  _tile_loadconfig(&config);
+  configure_tiles({.rows = {upper, upper, lower, lower, upper, lower, kTileRows, kTileRows}});
 }
 
 TANDEM_INLINE void prefetch_step(const char* weights) {
