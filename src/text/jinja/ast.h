@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -228,6 +229,7 @@ struct JumpStatement : Statement {  // Break and Continue
 };
 
 struct TemplateTree {
+  std::set<std::string> reads;  // names that are asked of the context
   Block body;
   std::vector<Load> loads;
   std::uint32_t slots = 0;

@@ -16,6 +16,10 @@ Value unsafe(const Value& object, std::string_view name) {
                           "' object is unsafe.");
 }
 
+bool is_dunder(std::string_view name) {
+  return name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+}
+
 Value macro_attribute(const Macro& macro, std::string_view name) {
   if (name == "name") return Value::string(macro.name);
   return {};
@@ -30,6 +34,13 @@ Value python_attribute(const Value& object, std::string_view name) {
   if (object.is(Kind::Loop)) {
     Value value = object.as<Loop>().attribute(name);
     if (!value.is_missing()) return value;
+  }
+  if (object.is_number()) {
+    const bool real = object.is(Kind::Float);
+    if (name == "real" || (name == "numerator" && !real))
+      return object.is(Kind::Bool) ? Value::integer(object.as_int()) : object;
+    if (name == "imag") return real ? Value::real(0) : Value::integer(0);
+    if (name == "denominator" && !real) return Value::integer(1);
   }
   if (object.is(Kind::Macro)) return macro_attribute(object.as<Macro>(), name);
   if (object.is(Kind::Cycler)) {
@@ -53,7 +64,7 @@ Value python_attribute(const Value& object, std::string_view name) {
     return Value::object(Kind::Method, std::move(method));
   }
   // Every Python object has some __names__; none of them is for templates.
-  if (name.starts_with("__") && name.ends_with("__") && name.size() > 4) return unsafe(object, name);
+  if (is_dunder(name)) return unsafe(object, name);
   return {};
 }
 
@@ -104,7 +115,10 @@ Value data_item(const Value& object, const Value& key) {
 }  // namespace
 
 Value get_attribute(Context&, const Value& object, std::string_view name) {
-  if (object.is_undefined()) fail_runtime(object.why_undefined());
+  if (object.is_undefined()) {
+    if (is_dunder(name)) return unsafe(object, name);
+    fail_runtime(object.why_undefined());
+  }
   Value found = python_attribute(object, name);
   if (!found.is_missing()) return found;
   if (object.is(Kind::Dict)) {

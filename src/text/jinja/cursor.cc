@@ -46,7 +46,7 @@ bool Cursor::next(Value& item) {
       if (at_ >= text.size()) return false;
       const std::size_t start = at_;
       (void)next_code_point(text, at_);
-      item = Value::string(text.substr(start, at_ - start), source_.is_markup());
+      item = Value::string(text.substr(start, at_ - start));
       return true;
     }
     case Kind::List:

@@ -65,7 +65,7 @@ bool reversible(const Value& v) {
 
 Value f_last(Context& context, const Value& input, Arguments& given) {
   (void)bind_arguments("last", given, {}, 0);
-  if (input.is_undefined()) fail_runtime(input.why_undefined());
+  if (input.is_undefined()) return Value::undefined("No last item, sequence was empty.");
   if (!reversible(input)) fail_runtime("'" + std::string(type_name(input)) + "' object is not reversible");
   if (input.is_sequence() || input.is_string()) {
     if (length_of(input) == 0) return Value::undefined("No last item, sequence was empty.");
@@ -79,11 +79,10 @@ Value f_last(Context& context, const Value& input, Arguments& given) {
 Value f_reverse(Context& context, const Value& input, Arguments& given) {
   (void)bind_arguments("reverse", given, {}, 0);
   if (input.is_string()) return get_slice(context, input, {}, {}, Value::integer(-1));
-  if (input.is_undefined()) fail_runtime(input.why_undefined());
   if (!is_iterable(input)) fail_runtime("argument must be iterable");
   std::vector<Value> items = to_items(context, input);
   std::reverse(items.begin(), items.end());
-  if (!reversible(input)) return Value::list(std::move(items));
+  if (!reversible(input) && !input.is_undefined()) return Value::list(std::move(items));
   const Value out = make_generator(std::move(items));
   out.as<Generator>().reversed_sequence = true;
   return out;

@@ -94,19 +94,18 @@ Value f_indent(Context& context, const Value& input, Arguments& given) {
 
 Value f_truncate(Context& context, const Value& input, Arguments& given) {
   const auto a = bind_arguments("truncate", given, {"length", "killwords", "end", "leeway"}, 0);
-  if (input.is_undefined()) {
-    // len(Undefined) is 0, so it comes back as it is.
-    return input;
-  }
-  if (!input.is_string()) fail_runtime("the filter 'truncate' needs a string, not " + std::string(type_name(input)));
   const std::int64_t limit = whole(a[0], 255);
   const std::string end = a[2].is_missing() ? "..." : text_of(a[2]);
   const std::int64_t leeway = a[3].is_none() ? 5 : whole(a[3], 5);
   const auto end_length = static_cast<std::int64_t>(length(end));
   if (limit < end_length) fail_runtime("expected length >= " + std::to_string(end_length));
   if (leeway < 0) fail_runtime("expected leeway >= 0");
+  // Anything short enough comes back as it is; only text can be cut.
+  const std::int64_t size = length_of(input);
+  if (size < 0) fail_runtime("object of type '" + std::string(type_name(input)) + "' has no len()");
+  if (size <= limit + leeway) return input;
+  if (!input.is_string()) fail_runtime("the filter 'truncate' cannot cut a " + std::string(type_name(input)));
   const std::string& text = input.as_string();
-  if (static_cast<std::int64_t>(length(text)) <= limit + leeway) return input;
   std::string out = text.substr(0, byte_offset(text, static_cast<std::size_t>(limit - end_length)));
   if (!flag(a[1])) {
     const std::size_t blank = out.rfind(' ');
@@ -153,8 +152,7 @@ Value f_format(Context& context, const Value& input, Arguments& given) {
     for (auto& [name, value] : given.named) named->set(Value::string(name), value);
     values = make_dict(std::move(named));
   }
-  if (input.is_markup()) fail_runtime("formatting after the filter 'safe' is not supported");
-  return context.text(percent_format(context, text_of(input), values));
+  return context.text(percent_format(context, text_of(input), values, input.is_markup()), input.is_markup());
 }
 
 std::string quoted_url(std::string_view text, bool for_query) {

@@ -143,10 +143,9 @@ class PercentArguments {
   }
   void finish() const {
     if (used_by_name_) return;
-    // Python takes a mapping or a list that no conversion used in silence.
-    if (all_.is(Kind::Tuple) ? used_ < all_.items().size()
-                             : used_ == 0 && !(all_.is(Kind::Dict) || all_.is(Kind::List) || all_.is(Kind::Range) ||
-                                               all_.is(Kind::Namespace)))
+    // Python passes over a value with subscripts that no conversion used.
+    const bool passes = all_.is(Kind::Dict) || all_.is(Kind::List) || all_.is(Kind::Range) || all_.is_undefined();
+    if (all_.is(Kind::Tuple) ? used_ < all_.items().size() : used_ == 0 && !passes)
       fail_runtime("not all arguments converted during string formatting");
   }
 
@@ -172,11 +171,12 @@ double as_real(const Value& value) {
   return d;
 }
 
-std::string percent_conversion(Context& context, const Value& value, const Spec& spec) {
+std::string percent_conversion(Context& context, const Value& value, const Spec& spec, bool escapes) {
+  const auto escaped = [&](std::string text) { return escapes && !value.is_markup() ? html_escaped(text) : text; };
   switch (spec.type) {
-    case 's': return padded(context, cut(to_text(value), spec.precision), spec, '>');
+    case 's': return padded(context, cut(escaped(to_text(value)), spec.precision), spec, '>');
     case 'r':
-    case 'a': return padded(context, cut(repr_text(value), spec.precision), spec, '>');
+    case 'a': return padded(context, cut(escaped(repr_text(value)), spec.precision), spec, '>');
     case 'c': {
       if (value.is_string() && length(value.as_string()) == 1) return padded(context, value.as_string(), spec, '>');
       if (!value.is_integer() || value.as_int() < 0 || value.as_int() > 0x10ffff ||
@@ -224,7 +224,7 @@ std::string fixed_text(double d, int precision) {
   return std::string(buffer, static_cast<std::size_t>(size));
 }
 
-std::string percent_format(Context& context, std::string_view format, const Value& all) {
+std::string percent_format(Context& context, std::string_view format, const Value& all, bool escapes) {
   PercentArguments arguments(all);
   std::string out;
   for (std::size_t at = 0; at < format.size();) {
@@ -284,7 +284,7 @@ std::string percent_format(Context& context, std::string_view format, const Valu
       spec.align = '=';
     }
     if (spec.align == 0) spec.align = '>';
-    out += percent_conversion(context, named.is_missing() ? arguments.next() : named, spec);
+    out += percent_conversion(context, named.is_missing() ? arguments.next() : named, spec, escapes);
     context.step();
   }
   arguments.finish();

@@ -98,12 +98,9 @@ constexpr NamedMethod kList[] = {{"count", sequence_count}, {"index", sequence_i
 constexpr NamedMethod kSequence[] = {{"count", sequence_count}, {"index", sequence_index}};
 constexpr NamedMethod kView[] = {{"isdisjoint", nullptr}, {"mapping", nullptr}};
 constexpr NamedMethod kInt[] = {{"as_integer_ratio", nullptr}, {"bit_count", nullptr}, {"bit_length", nullptr},
-                                {"conjugate", nullptr},        {"denominator", nullptr}, {"from_bytes", nullptr},
-                                {"imag", nullptr},             {"numerator", nullptr}, {"real", nullptr},
-                                {"to_bytes", nullptr}};
+                                {"conjugate", nullptr},        {"from_bytes", nullptr}, {"to_bytes", nullptr}};
 constexpr NamedMethod kFloat[] = {{"as_integer_ratio", nullptr}, {"conjugate", nullptr}, {"fromhex", nullptr},
-                                  {"hex", nullptr},              {"imag", nullptr},      {"is_integer", nullptr},
-                                  {"real", nullptr}};
+                                  {"hex", nullptr},              {"is_integer", nullptr}};
 constexpr NamedMethod kLoop[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
 constexpr NamedMethod kCycler[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 constexpr NamedMethod kGenerator[] = {{"send", nullptr}, {"throw", nullptr}, {"close", nullptr}};

@@ -31,6 +31,7 @@ std::string_view sign(Operator op) {
 }
 
 Value repeat(Context& context, const Value& value, const Value& times) {
+  if (times.is(Kind::BigInt)) fail_runtime("cannot fit 'int' into an index-sized integer");
   const std::size_t count =
       times.is_integer() ? static_cast<std::size_t>(std::max<std::int64_t>(times.as_int(), 0)) : kHuge;
   if (value.is_string()) {
@@ -157,8 +158,7 @@ Value add(Context& context, const Value& a, const Value& b) {
 Value binary_operation(Context& context, Operator op, const Value& a, const Value& b) {
   if (op == Operator::Add) return add(context, a, b);
   if (op == Operator::Modulo && a.is_string()) {
-    if (a.is_markup()) fail_runtime("formatting with % after the filter 'safe' is not supported");
-    return context.text(percent_format(context, a.as_string(), b));
+    return context.text(percent_format(context, a.as_string(), b, a.is_markup()), a.is_markup());
   }
   if (a.is_undefined()) fail_runtime(a.why_undefined());
   if (b.is_undefined()) fail_runtime(b.why_undefined());

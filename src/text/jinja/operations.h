@@ -46,7 +46,9 @@ class Cursor {
 [[nodiscard]] std::vector<Value> to_items(Context& context, const Value& iterable);
 
 // "format % arguments" and "format".format(arguments).
-[[nodiscard]] std::string percent_format(Context& context, std::string_view format, const Value& arguments);
+// `escapes`: the format is marked safe, so what it takes in is HTML-escaped.
+[[nodiscard]] std::string percent_format(Context& context, std::string_view format, const Value& arguments,
+                                         bool escapes = false);
 [[nodiscard]] std::string brace_format(Context& context, std::string_view format, Arguments& arguments);
 // printf-like parts that both and `round` share: digits after the point with Python's rounding.
 [[nodiscard]] std::string fixed_text(double d, int precision);

@@ -201,11 +201,19 @@ class Resolution {
     Symbols symbols(nullptr, &function);
     Analysis(symbols).block(t.body);
     block(t.body, Frame{symbols, true, false});
-    t.loads = symbols.loads();
+    t.loads = loads(symbols);
     t.slots = function.slots;
+    t.reads = std::move(reads_);
   }
 
  private:
+  std::vector<Load> loads(const Symbols& symbols) {
+    std::vector<Load> out = symbols.loads();
+    for (const Load& load : out)
+      if (load.from == Load::From::Context) reads_.insert(load.name);
+    return out;
+  }
+
   void block(Block& statements, const Frame& frame) {
     for (auto& s : statements) statement(*s, frame);
   }
@@ -329,7 +337,7 @@ class Resolution {
         analysis.expression(f.filter.get());
         block(f.body, Frame{inner});
         expression(f.filter.get(), Frame{inner});
-        f.loads = inner.loads();
+        f.loads = loads(inner);
         return;
       }
       case StatementKind::With: {
@@ -340,7 +348,7 @@ class Resolution {
         for (auto& value : with.values) expression(value.get(), frame);
         for (Target& to : with.targets) target(to, Frame{inner});
         block(with.body, Frame{inner});
-        with.loads = inner.loads();
+        with.loads = loads(inner);
         return;
       }
       case StatementKind::Break:
@@ -356,7 +364,7 @@ class Resolution {
     block(set.body, Frame{inner});
     if (set.filter) expression(set.filter.get(), Frame{inner});
     target(set.target, frame);
-    set.loads = inner.loads();
+    set.loads = loads(inner);
     set.exported = frame.top_level;
   }
 
@@ -374,19 +382,19 @@ class Resolution {
     expression(loop.iterable.get(), frame);
     target(loop.target, Frame{body});
     block(loop.body, Frame{body});
-    loop.body_loads = body.loads();
+    loop.body_loads = loads(body);
     if (loop.test) {
       Symbols test(&frame.symbols, function);
       declare(loop.test_target, test);
       Analysis(test).expression(loop.test.get());
       target(loop.test_target, Frame{test});
       expression(loop.test.get(), Frame{test});
-      loop.test_loads = test.loads();
+      loop.test_loads = loads(test);
     }
     Symbols otherwise(&frame.symbols, function);
     Analysis(otherwise).block(loop.otherwise);
     block(loop.otherwise, Frame{otherwise});
-    loop.otherwise_loads = otherwise.loads();
+    loop.otherwise_loads = loads(otherwise);
   }
 
   void macro(MacroBody& m, Position at, const Frame& frame) {
@@ -420,9 +428,11 @@ class Resolution {
     analysis.block(m.body);
     for (auto& value : m.defaults) expression(value.get(), Frame{symbols});
     block(m.body, Frame{symbols});
-    m.loads = symbols.loads();
+    m.loads = loads(symbols);
     m.slots = function.slots;
   }
+
+  std::set<std::string> reads_;
 };
 
 }  // namespace

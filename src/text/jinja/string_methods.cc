@@ -133,28 +133,30 @@ Value count(Context& context, const Value& self, Arguments& given) {
 
 Value replace(Context& context, const Value& self, Arguments& given) {
   const auto a = bind_arguments("replace", given, {"old", "new", "count"}, 2);
-  refuse_markup(self, "replace");
-  return Value::string(replaced(context, self.as_string(), text_argument(a[0], "replace"),
-                                text_argument(a[1], "replace"), int_argument(a[2], -1)));
+  std::string to = text_argument(a[1], "replace");
+  if (self.is_markup() && !a[1].is_markup()) to = html_escaped(to);
+  return Value::string(
+      replaced(context, self.as_string(), text_argument(a[0], "replace"), to, int_argument(a[2], -1)), self.is_markup());
 }
 
 Value join(Context& context, const Value& self, Arguments& given) {
   const auto a = bind_arguments("join", given, {"iterable"}, 1);
-  refuse_markup(self, "join");
   std::string out;
   bool first = true;
   std::size_t i = 0;
   for (const Value& item : to_items(context, a[0])) {
-    if (!item.is_string())
+    const bool escapes = self.is_markup() && !item.is_markup();
+    if (!item.is_string() && !escapes)
       fail_runtime("sequence item " + std::to_string(i) + ": expected str instance, " + std::string(type_name(item)) +
                    " found");
-    context.spend(self.as_string().size() + item.as_string().size());
+    const std::string piece = escapes ? html_escaped(to_text(item)) : item.as_string();
+    context.spend(self.as_string().size() + piece.size());
     if (!first) out += self.as_string();
     first = false;
-    out += item.as_string();
+    out += piece;
     ++i;
   }
-  return Value::string(std::move(out));
+  return Value::string(std::move(out), self.is_markup());
 }
 
 // Splitting.
@@ -281,7 +283,7 @@ Value pad(Context& context, const Value& self, Arguments& given, char where) {
   const auto a = bind_arguments("just", given, {"width", "fillchar"}, 1);
   const std::int64_t width = int_argument(a[0], 0);
   const std::string fill = a[1].is_missing() ? " " : text_argument(a[1], "just");
-  if (length(fill) != 1) fail_runtime("The fill character must be exactly one character long");
+  if (length(fill) != 1 || (self.is_markup() && html_escaped(fill) != fill)) fail_runtime("The fill character must be exactly one character long");
   const std::string& s = self.as_string();
   const auto size = static_cast<std::int64_t>(length(s));
   if (width <= size) return self;

@@ -31,6 +31,8 @@ Result<Template> Template::parse(std::string_view source) {
   }
 }
 
+bool Template::reads(std::string_view name) const { return tree_->reads.contains(std::string(name)); }
+
 Result<std::string> Template::render(const Variables& variables, const RenderOptions& options) const {
   const std::tm now = options.now ? options.now() : local_time();
   Context context(options.limits, now);

@@ -37,6 +37,10 @@ class Template {
   // Error: Invalid, "line 3, column 14: ..."
   [[nodiscard]] static Result<Template> parse(std::string_view source);
 
+  // Whether the template asks its caller for a variable of that name (it may be one of the built-in
+  // functions, if nobody passes it).
+  [[nodiscard]] bool reads(std::string_view name) const;
+
   // Errors, all Invalid: the text given to raise_exception, as it is; everything else as
   // "line 3, column 14: ...". The output is UTF-8 if the variables are.
   [[nodiscard]] Result<std::string> render(const Variables& variables, const RenderOptions& options = {}) const;

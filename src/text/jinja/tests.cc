@@ -81,10 +81,12 @@ bool is_case(Context& context, const Value& input, Arguments& given) {
 
 bool is_filter_name(Context&, const Value& input, Arguments& given) {
   (void)bind_arguments("filter", given, {}, 0);
+  (void)hash_of(input);  // what cannot be a key is an error
   return input.is_string() && (find_filter(input.as_string()) != nullptr || is_unsupported_filter(input.as_string()));
 }
 bool is_test_name(Context&, const Value& input, Arguments& given) {
   (void)bind_arguments("test", given, {}, 0);
+  (void)hash_of(input);
   return input.is_string() && find_test(input.as_string()) != nullptr;
 }
 
