@@ -17,7 +17,7 @@ list(FILTER cuda_sources EXCLUDE REGEX "_(test|bench)\\.(cu|cc)$")
 
 add_library(tandem_cuda SHARED ${cuda_sources})
 target_include_directories(tandem_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src ${CUDAToolkit_INCLUDE_DIRS})
-target_link_libraries(tandem_cuda PUBLIC tandem_ops PRIVATE tandem_flags CUDA::cudart CUDA::cublasLt)
+target_link_libraries(tandem_cuda PUBLIC tandem_ops CUDA::cudart PRIVATE tandem_flags CUDA::cublasLt)
 set_target_properties(tandem_cuda PROPERTIES CUDA_STANDARD 20 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 target_compile_options(tandem_cuda PRIVATE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -diag-suppress=554 -lineinfo -Xcompiler=-Wall>)

@@ -28,5 +28,6 @@ inline constexpr int kPrefillTokensAtOnce = 128;
 
 // What has to be set on this device before the first launch (function attributes, R1.5).
 [[nodiscard]] Result<void> prepare_attention(const Context& context);
+[[nodiscard]] Result<void> prepare_attention_decode();
 
 }  // namespace tandem::ops::cuda

@@ -2,141 +2,186 @@
 
 #include "ops/cuda/attention_cuda.cuh"
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/matrix_units.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kKeysAtOnce = 4;  // keys whose loads a warp keeps in flight
+constexpr int kThreads = kWarps * 32;
+constexpr int kHeads = 8;            // query heads of a group, padded to the product's width
+constexpr int kStages = 3;           // pages on their way
+constexpr int kRow = kHeadDim + 8;   // elements of a key's row in shared memory: 8 apart, so no bank conflicts
 constexpr int kMostSplits = 64;
-constexpr int kBlocksWanted = 264;  // two a multiprocessor
+constexpr int kBlocksWanted = 132;   // one a multiprocessor of an H200
+constexpr float kScale = 0.0625f * 1.4426950408889634f;  // 256^-1/2, scores as powers of two
 
-// Of one token, query head and split: the largest score, the sum of exp(score - largest), and the
-// weighted values.
+// Of one token, query head and split: the largest score (base 2), the sum of 2^(score - largest), and the
+// values weighted by it.
 struct Partial {
   float largest, sum;
   float values[kHeadDim];
+};
+
+struct Shared {
+  bf16 k[kStages][kPageTokens][kRow];
+  bf16 v[kStages][kPageTokens][kRow];
+  bf16 weights[kPageTokens][kHeads];
+  float largest[kWarps][kHeads];
+  float sums[kWarps][kHeads];
+  std::uint64_t loaded[kStages];
 };
 
 int splits_for(int tokens, int kv_heads) {
   return std::clamp(kBlocksWanted / std::max(1, tokens * kv_heads), 1, kMostSplits);
 }
 
-__device__ __forceinline__ void widen(uint4 word, float (&x)[8]) {
-  x[0] = low_f32(word.x), x[1] = high_f32(word.x), x[2] = low_f32(word.y), x[3] = high_f32(word.y);
-  x[4] = low_f32(word.z), x[5] = high_f32(word.z), x[6] = low_f32(word.w), x[7] = high_f32(word.w);
-}
-
-// One block a token, kv head and split of the pages; its warps take keys in turn, all query heads of the
-// group at once, so K and V are read once. Lane l holds dimensions 8l .. 8l+7.
-template <int kGroup>
-__global__ void __launch_bounds__(kWarps * 32)
-    split_kernel(DeviceStep step, AttentionArgs args, Partial* partials, int first_token, int splits) {
-  __shared__ float warp_largest[kWarps][kGroup], warp_sums[kWarps][kGroup];
-  __shared__ float combined[kWarps][kHeadDim];
-
+// One block a token, kv head and split of the pages, all query heads of the group at once: scores are
+// K [64, 256] times Q^T [256, 8], the answer is V^T [256, 64] times weights [64, 8]. Warp w has keys
+// 16w .. 16w+15 of the scores and dimensions 64w .. 64w+63 of the answer. Pages stream through shared memory.
+__global__ void __launch_bounds__(kThreads)
+    split_kernel(DeviceStep step, AttentionArgs args, Partial* partials, int first_token, int splits, int group) {
+  extern __shared__ __align__(128) char dynamic[];
+  auto& shared = *reinterpret_cast<Shared*>(dynamic);
   const int t = first_token + blockIdx.x, kv_head = blockIdx.y, split = blockIdx.z;
+  const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const TokenInfo token = step.tokens[t];
   const int keys = token.pos + 1;
   const int pages = (keys + kPageTokens - 1) / kPageTokens;
   const int pages_a_split = (pages + splits - 1) / splits;
-  const int begin = min(keys, split * pages_a_split * kPageTokens);
-  const int end = min(keys, begin + pages_a_split * kPageTokens);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const int first_page = min(pages, split * pages_a_split), end_page = min(pages, first_page + pages_a_split);
+  const std::int32_t* const table = step.page_table + static_cast<std::int64_t>(token.slot) * step.max_pages;
 
-  float q[kGroup][8], values[kGroup][8], largest[kGroup], sum[kGroup];
-#pragma unroll
-  for (int g = 0; g < kGroup; ++g) {
-    widen(*reinterpret_cast<const uint4*>(args.q.data + t * args.q.stride[0] + (kv_head * kGroup + g) * args.q.stride[1] + lane * 8), q[g]);
-    largest[g] = -INFINITY;
-    sum[g] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) values[g][i] = 0.0f;
+  // Warp 0: every lane copies two rows of K and of V; rows past the last key are not read.
+  const auto begin_load = [&](int page) {
+    if (page >= end_page || warp != 0) return;
+    const int stage = (page - first_page) % kStages;
+    const int rows = min(kPageTokens, keys - page * kPageTokens);
+    if (lane == 0) barrier_expect(&shared.loaded[stage], static_cast<std::uint32_t>(rows) * 2 * kHeadDim * sizeof(bf16));
+    __syncwarp();
+    const bf16* from = args.kv.base + table[page] * args.kv.page_stride + static_cast<std::int64_t>(kv_head) * kPageTokens * kHeadDim;
+    for (int r = lane; r < rows; r += 32) {
+      bulk_load(shared.k[stage][r], from + r * kHeadDim, kHeadDim * sizeof(bf16), &shared.loaded[stage]);
+      bulk_load(shared.v[stage][r], from + args.kv.v_offset + r * kHeadDim, kHeadDim * sizeof(bf16), &shared.loaded[stage]);
+    }
+  };
+
+  if (thread == 0) {
+    for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1);
+    barrier_init_fence();
   }
-
-  const std::int32_t* pages_of_slot = step.page_table + static_cast<std::int64_t>(token.slot) * step.max_pages;
-  for (int base = begin + warp * kKeysAtOnce; base < end; base += kWarps * kKeysAtOnce) {
-    const bf16* page = args.kv.base + pages_of_slot[base / kPageTokens] * args.kv.page_stride +
-                       (static_cast<std::int64_t>(kv_head) * kPageTokens + base % kPageTokens) * kHeadDim + lane * 8;
-    uint4 k[kKeysAtOnce], v[kKeysAtOnce];
-#pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) k[j] = *reinterpret_cast<const uint4*>(page + j * kHeadDim);
-#pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) v[j] = *reinterpret_cast<const uint4*>(page + args.kv.v_offset + j * kHeadDim);
-    float score[kKeysAtOnce][kGroup];
-#pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) {
-      float key[8];
-      widen(k[j], key);
-#pragma unroll
-      for (int g = 0; g < kGroup; ++g) {
-        float dot = 0.0f;
-#pragma unroll
-        for (int i = 0; i < 8; ++i) dot += q[g][i] * key[i];
-        score[j][g] = base + j < end ? warp_sum(dot) * 0.0625f : -INFINITY;
-      }
-    }
-    float weight[kKeysAtOnce][kGroup];
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-      float top = largest[g];
-#pragma unroll
-      for (int j = 0; j < kKeysAtOnce; ++j) top = fmaxf(top, score[j][g]);
-      const float shrink = __expf(largest[g] - top);
-      largest[g] = top;
-      sum[g] *= shrink;
-#pragma unroll
-      for (int j = 0; j < kKeysAtOnce; ++j) {
-        weight[j][g] = __expf(score[j][g] - top);
-        sum[g] += weight[j][g];
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i) values[g][i] *= shrink;
-    }
-#pragma unroll
-    for (int j = 0; j < kKeysAtOnce; ++j) {
-      if (base + j >= end) break;  // a page's unwritten tail may hold anything, NaN too
-      float value[8];
-      widen(v[j], value);
-#pragma unroll
-      for (int g = 0; g < kGroup; ++g)
-#pragma unroll
-        for (int i = 0; i < 8; ++i) values[g][i] += weight[j][g] * value[i];
-    }
-  }
-
-  if (lane == 0)
-#pragma unroll
-    for (int g = 0; g < kGroup; ++g) {
-      warp_largest[warp][g] = largest[g];
-      warp_sums[warp][g] = sum[g];
-    }
   __syncthreads();
-  const int query_heads = args.kv.kv_heads * kGroup;
+  for (int i = 0; i < kStages; ++i) begin_load(first_page + i);
+
+  // Q^T: head lane / 4, dimensions 16 k + 2 (lane % 4) + {0, 1, 8, 9}.
+  std::uint32_t q[kHeadDim / 16][2];
+  const int head = lane / 4;
+  const bf16* const query = args.q.data + t * args.q.stride[0] + (kv_head * group + min(head, group - 1)) * args.q.stride[1] + 2 * (lane & 3);
 #pragma unroll
-  for (int g = 0; g < kGroup; ++g) {
-    float top = -INFINITY, total = 0.0f;
+  for (int k = 0; k < kHeadDim / 16; ++k) {
+    q[k][0] = head < group ? *reinterpret_cast<const std::uint32_t*>(query + 16 * k) : 0;
+    q[k][1] = head < group ? *reinterpret_cast<const std::uint32_t*>(query + 16 * k + 8) : 0;
+  }
+
+  // Of heads 2 (lane % 4) and the next: the largest score so far, this thread's share of the sum, the answer.
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0.0f, 0.0f};
+  float answer[4][4] = {};
+  for (int page = first_page; page < end_page; ++page) {
+    const int stage = (page - first_page) % kStages;
+    barrier_wait(&shared.loaded[stage], ((page - first_page) / kStages) & 1);
+    const int rows = keys - page * kPageTokens;  // may exceed the page
+    for (int r = rows + warp; r < kPageTokens; r += kWarps)  // a weight of zero needs a value that is a number
+      *reinterpret_cast<uint4*>(&shared.v[stage][r][lane * 8]) = make_uint4(0, 0, 0, 0);
+
+    float score[4] = {};
 #pragma unroll
-    for (int w = 0; w < kWarps; ++w) top = fmaxf(top, warp_largest[w][g]);
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w)
-      if (warp_sums[w][g] > 0.0f) total += warp_sums[w][g] * __expf(warp_largest[w][g] - top);
-    const float scale = sum[g] > 0.0f ? __expf(largest[g] - top) : 0.0f;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) combined[warp][lane * 8 + i] = values[g][i] * scale;
-    __syncthreads();
-    Partial& out = partials[(static_cast<std::int64_t>(blockIdx.x) * query_heads + kv_head * kGroup + g) * splits + split];
-    for (int i = threadIdx.x; i < kHeadDim; i += kWarps * 32) {
-      float x = 0.0f;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) x += combined[w][i];
-      out.values[i] = x;
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+      std::uint32_t a[4];
+      load_matrices(a, &shared.k[stage][warp * 16 + (lane & 15)][16 * k + (lane >> 4) * 8]);
+      multiply_add(score, a, q[k][0], q[k][1]);
     }
-    if (threadIdx.x == 0) {
-      out.largest = top;
+    const int key = warp * 16 + lane / 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) score[i] = key + (i >= 2 ? 8 : 0) < rows ? score[i] * kScale : -INFINITY;
+    float top[2] = {fmaxf(score[0], score[2]), fmaxf(score[1], score[3])};
+#pragma unroll
+    for (int c = 0; c < 2; ++c)
+#pragma unroll
+      for (int offset = 4; offset < 32; offset <<= 1) top[c] = fmaxf(top[c], __shfl_xor_sync(0xffffffffu, top[c], offset));
+    if (lane < 4) {
+      shared.largest[warp][2 * lane] = top[0];
+      shared.largest[warp][2 * lane + 1] = top[1];
+    }
+    __syncthreads();
+    float shrink[2];
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      float now = largest[c];
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) now = fmaxf(now, shared.largest[w][2 * (lane & 3) + c]);
+      shrink[c] = exp2f(largest[c] - now);
+      largest[c] = now;
+      score[c] = exp2f(score[c] - now);
+      score[c + 2] = exp2f(score[c + 2] - now);
+      sum[c] = sum[c] * shrink[c] + score[c] + score[c + 2];
+    }
+    *reinterpret_cast<unsigned*>(&shared.weights[key][2 * (lane & 3)]) = pack_b16(score[0], score[1]);
+    *reinterpret_cast<unsigned*>(&shared.weights[key + 8][2 * (lane & 3)]) = pack_b16(score[2], score[3]);
+#pragma unroll
+    for (int m = 0; m < 4; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) answer[m][i] *= shrink[i & 1];
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kPageTokens / 16; ++k) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, &shared.weights[16 * k + (lane & 15)][0]);
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        std::uint32_t a[4];
+        // Matrices: keys 0-7 | dims 0-7, keys 0-7 | dims 8-15, keys 8-15 | dims 0-7, keys 8-15 | dims 8-15.
+        load_matrices_transposed(a, &shared.v[stage][16 * k + (lane & 7) + (lane >> 4) * 8][warp * 64 + m * 16 + ((lane >> 3) & 1) * 8]);
+        multiply_add(answer[m], a, b[0], b[1]);
+      }
+    }
+    __syncthreads();  // the stage, the weights and the maxima are free
+    begin_load(page + kStages);
+  }
+
+#pragma unroll
+  for (int c = 0; c < 2; ++c)
+#pragma unroll
+    for (int offset = 4; offset < 32; offset <<= 1) sum[c] += __shfl_xor_sync(0xffffffffu, sum[c], offset);
+  if (lane < 4) {
+    shared.sums[warp][2 * lane] = sum[0];
+    shared.sums[warp][2 * lane + 1] = sum[1];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int c = 0; c < 2; ++c) {
+    const int g = 2 * (lane & 3) + c;
+    if (g >= group) continue;
+    const int query_head = kv_head * group + g;
+    const float total = shared.sums[0][g] + shared.sums[1][g] + shared.sums[2][g] + shared.sums[3][g];
+    Partial& out = partials[(static_cast<std::int64_t>(blockIdx.x) * args.kv.kv_heads * group + query_head) * splits + split];
+#pragma unroll
+    for (int m = 0; m < 4; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int dim = warp * 64 + m * 16 + half * 8 + lane / 4;
+        const float value = answer[m][half * 2 + c];
+        if (splits == 1) {
+          const float gate = to_f32(args.gate.data[t * args.gate.stride[0] + query_head * args.gate.stride[1] + dim]);
+          args.y.data[t * args.y.stride[0] + query_head * args.y.stride[1] + dim] =
+              to_b16(round_b16(value / total) * round_b16(sigmoid(gate)));
+        } else {
+          out.values[dim] = value;
+        }
+      }
+    if (splits > 1 && warp == 0 && lane < 4) {
+      out.largest = largest[c];
       out.sum = total;
     }
-    __syncthreads();
   }
 }
 
@@ -146,11 +191,11 @@ __global__ void __launch_bounds__(kHeadDim)
   const int t = first_token + blockIdx.x, head = blockIdx.y, i = threadIdx.x;
   const Partial* mine = partials + (static_cast<std::int64_t>(blockIdx.x) * gridDim.y + head) * splits;
   float top = -INFINITY;
-  for (int s = 0; s < splits; ++s) top = fmaxf(top, mine[s].largest);
+  for (int s = 0; s < splits; ++s) top = fmaxf(top, mine[s].sum > 0.0f ? mine[s].largest : -INFINITY);
   float total = 0.0f, x = 0.0f;
   for (int s = 0; s < splits; ++s) {
     if (mine[s].sum == 0.0f) continue;
-    const float scale = __expf(mine[s].largest - top);
+    const float scale = exp2f(mine[s].largest - top);
     total += mine[s].sum * scale;
     x += mine[s].values[i] * scale;
   }
@@ -158,18 +203,11 @@ __global__ void __launch_bounds__(kHeadDim)
   args.y.data[t * args.y.stride[0] + head * args.y.stride[1] + i] = to_b16(round_b16(x / total) * round_b16(sigmoid(gate)));
 }
 
-template <int kGroup>
-Result<void> launch(const Context& context, const DeviceStep& step, const AttentionArgs& args, Partial* partials,
-                    int first_token, int tokens) {
-  const int kv_heads = args.kv.kv_heads, splits = splits_for(tokens, kv_heads);
-  split_kernel<kGroup><<<dim3(tokens, kv_heads, splits), kWarps * 32, 0, context.stream>>>(step, args, partials,
-                                                                                           first_token, splits);
-  TANDEM_TRY(launched("attention_decode"));
-  combine_kernel<<<dim3(tokens, kv_heads * kGroup), kHeadDim, 0, context.stream>>>(args, partials, first_token, splits);
-  return launched("attention_decode, combine");
-}
-
 }  // namespace
+
+Result<void> prepare_attention_decode() {
+  return checked(cudaFuncSetAttribute(split_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)), "attention_decode");
+}
 
 std::size_t decode_partials_bytes(int max_rows, int query_heads) {
   return sizeof(Partial) * static_cast<std::size_t>(query_heads) * static_cast<std::size_t>(max_rows + kBlocksWanted);
@@ -178,19 +216,17 @@ std::size_t decode_partials_bytes(int max_rows, int query_heads) {
 Result<void> attention_tokens(const Context& context, const DeviceStep& step, const AttentionArgs& args, float* partials,
                               int first_token, int tokens) {
   if (tokens == 0) return {};
+  const int kv_heads = args.kv.kv_heads;
+  const auto group = static_cast<int>(args.q.size(1)) / kv_heads;
+  if (group > kHeads)
+    return fail(ErrorKind::Unsupported, "[attention] " + std::to_string(group) + " query heads a kv head; this backend takes up to 8");
   auto* const out = reinterpret_cast<Partial*>(partials);
-  const auto group = static_cast<int>(args.q.size(1)) / args.kv.kv_heads;
-  switch (group) {
-    case 1: return launch<1>(context, step, args, out, first_token, tokens);
-    case 2: return launch<2>(context, step, args, out, first_token, tokens);
-    case 3: return launch<3>(context, step, args, out, first_token, tokens);
-    case 4: return launch<4>(context, step, args, out, first_token, tokens);
-    case 6: return launch<6>(context, step, args, out, first_token, tokens);
-    case 8: return launch<8>(context, step, args, out, first_token, tokens);
-    default:
-      return fail(ErrorKind::Unsupported, "[attention] " + std::to_string(group) +
-                                              " query heads a kv head; this backend has kernels for 1, 2, 3, 4, 6 and 8");
-  }
+  const int splits = splits_for(tokens, kv_heads);
+  split_kernel<<<dim3(tokens, kv_heads, splits), kThreads, sizeof(Shared), context.stream>>>(step, args, out, first_token, splits, group);
+  TANDEM_TRY(launched("attention_decode"));
+  if (splits == 1) return {};
+  combine_kernel<<<dim3(tokens, kv_heads * group), kHeadDim, 0, context.stream>>>(args, out, first_token, splits);
+  return launched("attention_decode, combine");
 }
 
 Result<void> attention_decode(const Context& context, const DeviceStep& step, const AttentionArgs& args, float* partials) {

@@ -77,6 +77,7 @@ struct DeviceStep {
   int decode_rows = 0;
   int total_logit_rows = 0;
   int longest_prefill = 0;                     // tokens of the longest prefill row
+  int prefill_chunks = 0;                      // of 64 tokens or less, of all prefill rows
   int longest_context = 0;                     // base_pos + tokens of the longest row
 };
 

@@ -187,6 +187,7 @@ void bench_all(CudaBackend& backend) {
     return backend.attention({.q = dense<const bf16>(y, tokens, kQueryHeads, kHeadDim), .gate = gate, .kv = kv, .y = dense(act, tokens, kQueryHeads, kHeadDim)});
   };
   auto* logits = device_random<float>(backend, std::int64_t{136} * kVocab, 2.0f);
+  const SamplingParams greedy{.temperature = 0.0f};
   auto* ids = device_random<float>(backend, 1024, 1.0f);
   for (const int rows : {1, 8, 64, 128})
     for (const int length : {768, 8192}) {
@@ -195,7 +196,7 @@ void bench_all(CudaBackend& backend) {
       for (int r = 0; r < rows; ++r) {
         testing::Request request{.slot = SlotId{r}, .pages = {}, .length = length - 1};
         for (int p = 0; p < length / kPageTokens; ++p) request.pages.push_back(PageId{r * (length / kPageTokens) + p});
-        maker.add(request, RowKind::Decode, 1);
+        maker.add(request, RowKind::Decode, 1, &greedy);
         maker.add_logits({.token = r, .slot = SlotId{r}, .position = length});
       }
       (void)backend.begin_step(maker.view());

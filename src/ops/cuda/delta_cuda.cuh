@@ -11,6 +11,10 @@ namespace tandem::ops::cuda {
 // Moves 131,072 bytes a row and value head; limit: memory.
 [[nodiscard]] Result<void> delta_decode(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args);
 
+// The same for many rows: states stream through shared memory by the bulk copy engine.
+[[nodiscard]] Result<void> delta_decode_stream(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args);
+[[nodiscard]] Result<void> prepare_delta_stream();
+
 // Prefill rows: prepare (conv, SiLU, l2 norm, gates), the chunked WY form, gated norm.
 [[nodiscard]] Result<void> delta_prefill(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args);
 
@@ -22,6 +26,9 @@ namespace tandem::ops::cuda {
 // The same for rows from first_row (whose first token is first_token) on: rows before them are decode rows.
 [[nodiscard]] Result<void> delta_prepare_rows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args,
                                               int first_row, int first_token);
+// The last part of it alone: rows from first_row on leave their last inputs in the conv window.
+[[nodiscard]] Result<void> advance_conv_windows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args,
+                                                int first_row);
 [[nodiscard]] Result<void> delta_recurrent_rows(const Context& context, const DeviceStep& step, const DeltaRuleArgs& args,
                                                 int first_row);
 

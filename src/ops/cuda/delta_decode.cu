@@ -216,6 +216,8 @@ Result<void> delta_decode(const Context& context, const DeviceStep& step, const 
   if (step.decode_rows == 0) return {};
   // Few rows: narrower slices keep every multiprocessor loading; a cluster has at most 8 blocks.
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
+  if (step.decode_rows * args.shape.key_heads >= context.multiprocessors / 2 && heads_a_key <= 4)
+    return delta_decode_stream(context, step, args);
   const int blocks = step.decode_rows * args.shape.value_heads;
   if (blocks * 2 <= context.multiprocessors && heads_a_key <= 2) return launch<32>(context, step, args);
   if (blocks <= context.multiprocessors) return launch<64>(context, step, args);

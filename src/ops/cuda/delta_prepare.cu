@@ -73,14 +73,20 @@ __global__ void advance_kernel(DeviceStep step, DeltaPrepareArgs args, int first
 
 Result<void> delta_prepare_rows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args, int first_row,
                                 int first_token) {
-  const int tokens = step.total_tokens - first_token, rows = step.total_rows - first_row;
+  const int tokens = step.total_tokens - first_token;
   if (tokens == 0) return {};
   const DeltaShape& shape = args.shape;
   prepare_kernel<<<dim3(2 * shape.key_heads + shape.value_heads, tokens), D, 0, context.stream>>>(step, args, first_token);
   TANDEM_TRY(launched("delta_prepare"));
   gates_kernel<<<(tokens * shape.value_heads + 255) / 256, 256, 0, context.stream>>>(args, first_token, tokens);
   TANDEM_TRY(launched("delta gates"));
-  advance_kernel<<<dim3((shape.channels() + 255) / 256, rows), 256, 0, context.stream>>>(step, args, first_row);
+  return advance_conv_windows(context, step, args, first_row);
+}
+
+Result<void> advance_conv_windows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args, int first_row) {
+  const int rows = step.total_rows - first_row;
+  if (rows == 0) return {};
+  advance_kernel<<<dim3((args.shape.channels() + 255) / 256, rows), 256, 0, context.stream>>>(step, args, first_row);
   return launched("conv window");
 }
 
