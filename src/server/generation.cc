@@ -1,6 +1,6 @@
 #include "server/generation.h"
 
-#include <fmt/format.h>
+#include <utility>
 
 namespace tandem::server {
 namespace {
@@ -51,8 +51,13 @@ Result<std::shared_ptr<Generation>> Generation::start(Setup setup, std::vector<e
       generation->close();
       return fail(std::move(id.error()));
     }
-    const std::lock_guard lock(generation->mutex_);
-    generation->choices_[i].id = *id;
+    std::vector<RequestId> late;
+    {
+      const std::lock_guard lock(generation->mutex_);
+      generation->choices_[i].id = *id;
+      if (generation->overflowed_) late = generation->take_running_locked();  // events were faster than the id
+    }
+    generation->cancel_all(late);
   }
   return generation;
 }
@@ -99,7 +104,7 @@ void Generation::push(int choice, std::variant<engine::Delta, engine::Finish, Er
     if (stream_ && waiting_bytes_ + writing_bytes_ > behind_bytes_) {
       overflowed_ = true;
       events_.clear();
-      to_cancel = running_locked();
+      to_cancel = take_running_locked();
       wake = wake_;
     } else {
       // A whole answer is only looked at when a choice has ended; a stream at each event that finds
@@ -112,10 +117,12 @@ void Generation::push(int choice, std::variant<engine::Delta, engine::Finish, Er
   if (wake) wake();
 }
 
-std::vector<RequestId> Generation::running_locked() const {
+std::vector<RequestId> Generation::take_running_locked() {
   std::vector<RequestId> ids;
-  for (const ChoiceState& choice : choices_)
-    if (!choice.ended && choice.id.value != 0) ids.push_back(choice.id);
+  for (ChoiceState& choice : choices_) {
+    if (choice.ended || choice.id.value == 0 || std::exchange(choice.cancelled, true)) continue;
+    ids.push_back(choice.id);
+  }
   return ids;
 }
 
@@ -186,7 +193,7 @@ void Generation::close() {
     if (closed_) return;
     closed_ = true;
     events_.clear();
-    ids = running_locked();
+    ids = take_running_locked();
   }
   cancel_all(ids);
 }
@@ -197,7 +204,7 @@ void Generation::abort(Error error) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || overflowed_) return;
-    ids = running_locked();
+    ids = take_running_locked();
     events_.push_back({0, std::move(error), clock_.now()});
     wake = wake_;
   }

@@ -53,6 +53,7 @@ class Generation final : public ResponseStream, public std::enable_shared_from_t
   struct ChoiceState {
     RequestId id{};  // 0 until submitted
     bool ended = false;
+    bool cancelled = false;  // the engine has been told
     TimePoint last{};  // of its newest token
     TimePoint first{};
     bool any_token = false;
@@ -60,7 +61,8 @@ class Generation final : public ResponseStream, public std::enable_shared_from_t
 
   void push(int choice, std::variant<engine::Delta, engine::Finish, Error> what);
   void observe(ChoiceState& choice, const std::variant<engine::Delta, engine::Finish, Error>& what, TimePoint now);
-  [[nodiscard]] std::vector<RequestId> running_locked() const;
+  // The choices that the engine still works on and has not been told to end; they count as told.
+  [[nodiscard]] std::vector<RequestId> take_running_locked();
   void cancel_all(const std::vector<RequestId>& ids);
 
   engine::Engine& engine_;
