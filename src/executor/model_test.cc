@@ -246,7 +246,7 @@ TEST_F(ModelExecutor, DropsTellWhetherTheRequestWasThere) {
 TEST_F(ModelExecutor, PagesFollowTheMemoryThatARankMayUse) {
   ExecutorOptions options = small_options();
   options.kv_bytes.reset();
-  options.memory_bytes = {std::int64_t{24} << 20};
+  options.memory_bytes = {std::int64_t{32} << 20};
   ASSERT_NO_FATAL_FAILURE(restart(options));
   const int pages = executor_->capacity().pages;
   EXPECT_GT(pages, 16);

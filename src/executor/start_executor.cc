@@ -126,6 +126,10 @@ Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& opti
   settings->limits = plan.limits;
   settings->warm_up_tokens = on_cuda(options) ? plan.limits.max_tokens : kCpuWarmUpTokens;
   settings->reserve_bytes = reserve_of(options);
+  for (const memory::RankPlan& mine : plan.capacity.ranks) {
+    settings->planned_bytes.push_back(mine.weight_bytes + mine.widening_bytes + mine.scratch_bytes +
+                                      mine.sampler_bytes);
+  }
   settings->memory_bytes = options.memory_bytes;
   settings->memory_bytes.resize(options.memory_bytes.empty() ? 0 : plan.request.device_bytes.size(),
                                 options.memory_bytes.empty() ? 0 : options.memory_bytes.front());

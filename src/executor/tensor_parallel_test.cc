@@ -178,7 +178,7 @@ TEST_P(TensorParallel, ARankWithLessMemoryDecidesForAll) {
   options.memory_bytes.assign(static_cast<std::size_t>(world()), std::int64_t{64} << 20);
   int pages[2];
   for (int less = 0; less < 2; ++less) {
-    if (less == 1) options.memory_bytes.back() = std::int64_t{18} << 20;
+    if (less == 1) options.memory_bytes.back() = std::int64_t{26} << 20;
     auto executor = start_executor(options);
     ASSERT_TRUE(executor.has_value()) << executor.error().message;
     pages[less] = (*executor)->capacity().pages;

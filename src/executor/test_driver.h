@@ -59,7 +59,7 @@ inline ExecutorOptions small_options(int world = 1) {
   options.max_step_tokens = 256;
   options.max_mixed_tokens = 256;
   options.kv_bytes = std::int64_t{8} << 20;
-  options.reserve_bytes = 0;
+  options.reserve_bytes = std::int64_t{8} << 20;
   return options;
 }
 

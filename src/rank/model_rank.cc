@@ -19,6 +19,7 @@ ModelRank::~ModelRank() = default;
 Result<void> ModelRank::open() {
   TANDEM_ASSIGN(backend_, make_backend(settings_->devices, rank_));
   TANDEM_ASSIGN(const ops::DeviceInfo device, backend_->device());
+  free_at_open_ = static_cast<std::int64_t>(device.free_bytes);
   log_info("[rank {}] {} device {}: {}{}{}, {} MiB free of {}", rank_.value, name(settings_->devices.kind),
            settings_->devices.ordinals[static_cast<std::size_t>(rank_.value)], device.name,
            device.address.empty() ? "" : ", PCI " + device.address,
@@ -51,6 +52,7 @@ Result<void> ModelRank::warm_up() {
   TANDEM_ASSIGN(const memory::Pools pool,
                 memory::Pools::make(*backend_, settings_->geometry, *partition_, 0, 0));
   forward_->bind(pool.views());
+  warm_up_bytes_ = pool.slot_bytes() + pool.page_bytes();
   const int most = std::min(settings_->limits.max_context, settings_->limits.max_tokens);
   TANDEM_TRY(run_warm_up_step(std::clamp(settings_->warm_up_tokens, 1, most)));
   return run_warm_up_step(1);
@@ -95,10 +97,25 @@ std::int64_t ModelRank::allocated_bytes() const {
   return bytes;
 }
 
+// What start-up took beyond the plan must fit into the reserve, or the pages that were planned do not (R5.1).
+// A CPU rank counts its allocations, since the host's free memory is not its own.
+Result<void> ModelRank::check_overhead(std::int64_t free_bytes) const {
+  if (settings_->planned_bytes.empty()) return {};
+  const std::int64_t planned = settings_->planned_bytes[static_cast<std::size_t>(rank_.value)];
+  const std::int64_t taken =
+      (settings_->devices.kind == DeviceKind::Cpu ? allocated_bytes() : free_at_open_ - free_bytes) - warm_up_bytes_;
+  log_debug("[rank {}] start-up took {} bytes, {} were planned", rank_.value, taken, planned);
+  if (taken <= planned + settings_->reserve_bytes) return {};
+  return fail(ErrorKind::Capacity,
+              fmt::format("start-up took {} bytes; the plan has {} and a reserve of {}; a reserve of {} works", taken,
+                          planned, settings_->reserve_bytes, taken - planned));
+}
+
 Result<Measured> ModelRank::measure() {
   TANDEM_TRY(backend_->synchronize());
   TANDEM_ASSIGN(const ops::DeviceInfo device, backend_->device());
   auto free_bytes = static_cast<std::int64_t>(device.free_bytes);
+  TANDEM_TRY(check_overhead(free_bytes));
   // CPU ranks share one host's memory.
   if (settings_->devices.kind == DeviceKind::Cpu) free_bytes /= settings_->group->world();
   if (!settings_->memory_bytes.empty()) {
@@ -186,7 +203,10 @@ Result<std::vector<bool>> ModelRank::drop(std::span<const Drop> drops) {
 
 Result<void> ModelRank::close() {
   TANDEM_TRY(backend_->synchronize());
-  return comm_->barrier();
+  TANDEM_TRY(comm_->barrier());
+  log_info("[rank {}] ran {} steps and {} collectives, sequence hash {:016x}", rank_.value, steps_,
+           comm_->sequence_number(), comm_->sequence_hash());
+  return {};
 }
 
 Result<void> ModelRank::spoil(RequestId request) {

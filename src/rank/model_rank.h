@@ -43,6 +43,7 @@ struct RankSettings {
   ops::StepLimits limits;    // slots and pages as planned; the ranks measure whether they fit
   int warm_up_tokens = 0;    // of the warm-up's prompt chunk
   std::int64_t reserve_bytes = 0;
+  std::vector<std::int64_t> planned_bytes;  // of each rank: weights, scratch and sampler as the planner counts them
   std::vector<std::int64_t> memory_bytes;  // what each rank may use of its device; empty: all of it
 
   DeviceChoice devices;
@@ -81,6 +82,7 @@ class ModelRank final : public RankModel {
   };
 
   [[nodiscard]] std::int64_t allocated_bytes() const;
+  [[nodiscard]] Result<void> check_overhead(std::int64_t free_bytes) const;
   [[nodiscard]] Result<void> run_warm_up_step(int tokens);
 
   std::shared_ptr<const RankSettings> settings_;
@@ -98,6 +100,8 @@ class ModelRank final : public RankModel {
   std::optional<StepBuilder> builder_;
   std::vector<Begun> begun_;  // oldest first
   std::uint64_t steps_ = 0;
+  std::int64_t free_at_open_ = 0;   // of the device
+  std::int64_t warm_up_bytes_ = 0;  // of the warm-up's pool
 };
 
 }  // namespace tandem::rank

@@ -67,7 +67,7 @@ class Loop {
         status_.phase.store(Phase::Idle);
         continue;
       }
-      if (!failed_) status_.phase.store(Phase::Running);
+      status_.phase.store(failed_ ? Phase::Failed : Phase::Running);
       const bool last = std::holds_alternative<ShutdownCommand>(command->body);
       if (std::holds_alternative<RunStepCommand>(command->body)) {
         begin(std::move(*command));
