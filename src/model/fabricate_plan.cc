@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "ops/attention.h"
@@ -24,12 +25,15 @@ constexpr std::int64_t percent(std::int64_t hundredths) { return kFixedOne / 100
 std::int64_t times(std::int64_t a, std::int64_t b) { return static_cast<std::int64_t>((static_cast<__int128>(a) * b) >> kFixedBits); }
 
 // In percent. Measured with Hugging Face's bf16 error against its float32 (the gate's floor) on 8 to 32 layers.
-constexpr std::int64_t kLogitSpread = 280;
 constexpr std::int64_t kFirstLayer = 150;
 constexpr std::int64_t kDeeperLayers = 60;
 constexpr std::int64_t kAttentionWrites = 300;  // an average over many values is small
 constexpr std::int64_t kDeltaWrites = 100;
 constexpr std::int64_t kMlpWrites = 160;  // SwiGLU halves the inner values
+
+// The spread of the logits: the favourite of many ids must stand out more, and a spread larger than needed
+// only makes bf16's steps between logits coarser.
+std::int64_t logit_spread(const Geometry& g) { return 115 + 10 * std::int64_t{std::bit_width(static_cast<std::uint32_t>(g.vocab)) - 1}; }
 
 std::int64_t writes(const Geometry& g, int layer, std::int64_t strength_percent, std::int64_t inputs) {
   const std::int64_t full = fixed_inverse_root(inputs) * strength_percent / 100;
@@ -41,7 +45,7 @@ Bell bell_of(const Geometry& g, const TensorSpec& spec) {
   const std::int64_t reads = fixed_inverse_root(spec.cols());
   switch (spec.role) {
     case Role::Embedding:
-    case Role::Head: return {0, reads * kLogitSpread / 100};
+    case Role::Head: return {0, reads * logit_spread(g) / 100};
     case Role::FinalNorm:
     case Role::InputNorm:
     case Role::PostNorm: return {0, percent(10)};

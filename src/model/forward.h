@@ -50,6 +50,7 @@ class Forward {
 
   [[nodiscard]] const Weights& weights() const { return weights_; }
   [[nodiscard]] const Partition& partition() const { return partition_; }
+  [[nodiscard]] const ops::StepLimits& limits() const { return options_.limits; }
   [[nodiscard]] const Geometry& geometry() const { return geometry_; }
 
  private:
