@@ -75,14 +75,14 @@ void zero_padding(const Shop& shop, View<bf16, 3> y) {
 
 }  // namespace
 
-void attention(const Shop& shop, const AttentionArgs& args, float* scratch) {
+void attention(const Shop& shop, const AttentionArgs& args) {
   const int kv_heads = args.kv.kv_heads;
   const int group = static_cast<int>(args.q.size(1)) / kv_heads;
   const int parts =
-      (group + kAttendHeads - 1) / kAttendHeads;  // of a group that is too large for the scratch
+      (group + kMostAttendHeads - 1) / kMostAttendHeads;  // of a group that is too large for the scratch
   const auto attend = [&](const StepRow& row, int first_token, int tokens, int kv_head, int part,
                           int worker) {
-    const int first_head = kv_head * group + part * kAttendHeads;
+    const int first_head = kv_head * group + part * kMostAttendHeads;
     const std::int64_t t = row.token_begin + first_token;
     const AttendTask task{.k = args.kv.base + std::int64_t{kv_head} * kPageTokens * kHeadDim,
                           .page_stride = args.kv.page_stride,
@@ -90,7 +90,7 @@ void attention(const Shop& shop, const AttentionArgs& args, float* scratch) {
                           .pages = shop.step.pages(row),
                           .first_position = row.base_pos + first_token,
                           .tokens = tokens,
-                          .group = std::min(group - part * kAttendHeads, kAttendHeads),
+                          .group = std::min(group - part * kMostAttendHeads, kMostAttendHeads),
                           .q = args.q.row(t, first_head),
                           .q_stride = args.q.stride[0],
                           .gate = args.gate.row(t, first_head),
@@ -98,7 +98,7 @@ void attention(const Shop& shop, const AttentionArgs& args, float* scratch) {
                           .gate_head_stride = args.gate.stride[1],
                           .y = args.y.row(t, first_head),
                           .y_stride = args.y.stride[0],
-                          .scratch = scratch + worker * kAttendScratch};
+                          .scratch = shop.scratch + worker * kWorkerScratch};
     if (row.kind == RowKind::Decode) {
       shop.kernels.attend_decode(task);
     } else {

@@ -123,31 +123,6 @@ void score_page(const bf16* k, const Scratch& s) {
   }
 }
 
-// rows[i] word j becomes rows[j] word i.
-TANDEM_INLINE void transpose_16x16(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-  for (int i = 0; i < 16; i += 8) {
-    for (int j = 0; j < 4; ++j) {
-      t[i + j] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0x88);
-      t[i + j + 4] = _mm512_shuffle_i32x4(r[i + j], r[i + j + 4], 0xdd);
-    }
-  }
-  for (int j = 0; j < 8; ++j) {
-    r[j] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0x88);
-    r[j + 8] = _mm512_shuffle_i32x4(t[j], t[j + 8], 0xdd);
-  }
-}
-
 // Scores of one block of queries become bf16 weights in s.p. `seen`: how many of the page's keys each query
 // sees; `all_seen`: every one sees the whole page. Returns whether any sum must shrink.
 bool weigh_block(const Scratch& s, int block, const I seen, bool all_seen) {
@@ -165,14 +140,14 @@ bool weigh_block(const Scratch& s, int block, const I seen, bool all_seen) {
   }
   const V before = load(s.largest + block * kBlock);
   const V now = max(before, most);
-  const V correction = exp(sub(before, now));
+  const V correction = exp_negative(sub(before, now));
   V sums = zero();
   for (int half = 0; half < 2; ++half) {
     __m512i pairs[16];
     for (int pair = 0; pair < 16; ++pair) {
       const int key = half * 32 + 2 * pair;
-      const V first = exp(sub(load(scores + key * row), now));
-      const V second = exp(sub(load(scores + (key + 1) * row), now));
+      const V first = exp_negative(sub(load(scores + key * row), now));
+      const V second = exp_negative(sub(load(scores + (key + 1) * row), now));
       sums = add(sums, add(first, second));
       pairs[pair] =
           _mm512_or_si512(shift_right<16>(rounded_words(first)),

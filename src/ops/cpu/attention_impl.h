@@ -27,7 +27,7 @@ TANDEM_INLINE float take_page_scores(float* scores, float& largest_score, float&
   if (here > before) largest_score = here;
   V weights = zero();
   for (int i = 0; i < kPage; i += kWidth) {
-    const V weight = exp(sub(load(scores + i), set(largest_score)));
+    const V weight = exp_negative(sub(load(scores + i), set(largest_score)));
     store(scores + i, weight);
     weights = add(weights, weight);
   }

@@ -76,7 +76,7 @@ class CpuBackend final : public HostBackend {
     reserved_ = true;
     const auto tokens = static_cast<std::int64_t>(limits.max_tokens);
     TANDEM_TRY(make_room(rotations_, 2 * tokens * cpu::kRotaryHalf, "rotary angles"));
-    TANDEM_TRY(make_room(attention_scratch_, team_.size() * cpu::kAttendScratch, "attention scratch"));
+    TANDEM_TRY(make_room(worker_scratch_, team_.size() * cpu::kWorkerScratch, "scratch of the threads"));
     TANDEM_TRY(make_room(sampler_logits_, limits.vocab, "sampler row"));
     TANDEM_TRY(make_room(candidates_, limits.vocab, "sampler candidates"));
     return make_linear_scratch();
@@ -150,7 +150,7 @@ class CpuBackend final : public HostBackend {
     return {};
   }
   Result<void> attention(const AttentionArgs& args) override {
-    cpu::attention(shop(), args, attention_scratch_.data);
+    cpu::attention(shop(), args);
     return {};
   }
   Result<void> delta_prepare(const DeltaPrepareArgs& args) override {
@@ -182,7 +182,9 @@ class CpuBackend final : public HostBackend {
     std::int64_t count = 0;
   };
 
-  cpu::Shop shop() { return {.team = team_, .kernels = kernels_, .step = step()}; }
+  cpu::Shop shop() {
+    return {.team = team_, .kernels = kernels_, .step = step(), .scratch = worker_scratch_.data};
+  }
   static const PackedWeight& packed(const LinearWeight& weight) {
     return *static_cast<const PackedWeight*>(weight.packed);
   }
@@ -305,7 +307,7 @@ class CpuBackend final : public HostBackend {
   bool reserved_ = false;
   std::int64_t widest_ = 0;  // inputs of any weight, padded
   Room<bf16> gathered_, inputs_;
-  Room<float> floats_, rotations_, attention_scratch_, sampler_logits_;
+  Room<float> floats_, rotations_, worker_scratch_, sampler_logits_;
   Room<TokenId> candidates_;
   float rotary_theta_ = 0.0f;  // of what rotations_ holds for this step; 0: nothing yet
 };

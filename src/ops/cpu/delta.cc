@@ -54,23 +54,30 @@ void prepare_head(const Shop& shop, const DeltaPrepareArgs& args, const StepRow&
   }
 }
 
-void rule_head(const Shop& shop, const DeltaRuleArgs& args, const StepRow& row, int value_head) {
+void rule_head(const Shop& shop, const DeltaRuleArgs& args, const StepRow& row, int value_head, int worker) {
   const int group = args.shape.value_heads / args.shape.key_heads;
   const std::int64_t t = row.token_begin;
-  shop.kernels.delta_recurrence({.q = args.q.row(t, value_head / group),
-                                 .k = args.k.row(t, value_head / group),
-                                 .qk_stride = args.q.stride[0],
-                                 .v = args.v.row(t, value_head),
-                                 .v_stride = args.v.stride[0],
-                                 .beta = args.beta.row(t) + value_head,
-                                 .decay = args.decay.row(t) + value_head,
-                                 .head_stride = args.beta.stride[0],
-                                 .tokens = row.tokens,
-                                 .state = args.state.state + row.slot.value * args.state.state_stride +
-                                          std::int64_t{value_head} * kDim * kDim,
-                                 .fresh = row.base_pos == 0,
-                                 .o = args.o.row(t, value_head),
-                                 .o_stride = args.o.stride[0]});
+  const DeltaTask task{.q = args.q.row(t, value_head / group),
+                       .k = args.k.row(t, value_head / group),
+                       .qk_stride = args.q.stride[0],
+                       .v = args.v.row(t, value_head),
+                       .v_stride = args.v.stride[0],
+                       .beta = args.beta.row(t) + value_head,
+                       .decay = args.decay.row(t) + value_head,
+                       .head_stride = args.beta.stride[0],
+                       .tokens = row.tokens,
+                       .first_position = row.base_pos,
+                       .state = args.state.state + row.slot.value * args.state.state_stride +
+                                std::int64_t{value_head} * kDim * kDim,
+                       .fresh = row.base_pos == 0,
+                       .o = args.o.row(t, value_head),
+                       .o_stride = args.o.stride[0],
+                       .scratch = shop.scratch + worker * kWorkerScratch};
+  if (row.kind == RowKind::Decode) {
+    shop.kernels.delta_recurrence(task);
+  } else {
+    shop.kernels.delta_prompt(task);
+  }
 }
 
 void zero_rows(const StepRow& row, View<bf16, 3> y) {
@@ -82,13 +89,13 @@ void zero_rows(const StepRow& row, View<bf16, 3> y) {
   }
 }
 
-// work(row, head) for every head of every row that is not padding.
+// work(row, head, worker) for every head of every row that is not padding.
 template <class Work>
 void for_heads(const Shop& shop, int heads, const Work& work) {
   const std::span<const StepRow> rows = shop.step.rows();
-  shop.team.run(std::ssize(rows) * heads, [&](std::int64_t item, int) {
+  shop.team.run(std::ssize(rows) * heads, [&](std::int64_t item, int worker) {
     const StepRow& row = rows[static_cast<std::size_t>(item / heads)];
-    if (!shop.step.is_padding(row)) work(row, static_cast<int>(item % heads));
+    if (!shop.step.is_padding(row)) work(row, static_cast<int>(item % heads), worker);
   });
 }
 
@@ -96,12 +103,12 @@ void for_heads(const Shop& shop, int heads, const Work& work) {
 
 void delta_prepare(const Shop& shop, const DeltaPrepareArgs& args) {
   for_heads(shop, args.shape.key_heads,
-            [&](const StepRow& row, int head) { prepare_head(shop, args, row, head); });
+            [&](const StepRow& row, int head, int) { prepare_head(shop, args, row, head); });
 }
 
 void delta_rule(const Shop& shop, const DeltaRuleArgs& args) {
   for_heads(shop, args.shape.value_heads,
-            [&](const StepRow& row, int head) { rule_head(shop, args, row, head); });
+            [&](const StepRow& row, int head, int worker) { rule_head(shop, args, row, head, worker); });
   for (const StepRow& row : shop.step.rows()) {
     if (shop.step.is_padding(row)) zero_rows(row, args.o);
   }
@@ -140,10 +147,10 @@ void delta_mixer(const Shop& shop, const DeltaMixerArgs& args) {
                            .shape = shape,
                            .state = args.state,
                            .o = args.y};
-  for_heads(shop, shape.key_heads, [&](const StepRow& row, int key_head) {
+  for_heads(shop, shape.key_heads, [&](const StepRow& row, int key_head, int worker) {
     prepare_head(shop, prepare, row, key_head);
     for (int h = key_head * group; h < (key_head + 1) * group; ++h) {
-      rule_head(shop, rule, row, h);
+      rule_head(shop, rule, row, h, worker);
       for (int i = 0; i < row.tokens; ++i) {
         const std::int64_t t = row.token_begin + i;
         const bf16* z = args.projected.row(t) + shape.channels() + h * kDim;

@@ -67,7 +67,7 @@ void delta_gates(const DeltaGatesTask& task) {
     store(b, round_bf16(sigmoid(load(b))));
     // softplus(x) = max(x, 0) + log1p(e^-|x|); above 20 the second part is less than the first's last place.
     const V x = add(load(a), bias);
-    const V y = exp(min(x, sub(zero(), x)));
+    const V y = exp_negative(min(x, sub(zero(), x)));
     const V s = div(y, add(set(2.0f), y));  // log1p(y) = 2 atanh(s), s <= 1/3
     const V s2 = mul(s, s);
     V p = set(1.0f / 17.0f);

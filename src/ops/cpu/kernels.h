@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/bf16.h"
@@ -77,11 +78,20 @@ struct DeltaTask {
   const float* decay = nullptr;
   std::int64_t head_stride = 0;
   int tokens = 0;
-  float* state = nullptr;  // [128 key dim, 128 value dim]
-  bool fresh = false;      // take the state as zero
-  bf16* o = nullptr;       // [tokens, 128]
+  std::int32_t first_position = 0;  // of token 0
+  float* state = nullptr;           // [128 key dim, 128 value dim]
+  bool fresh = false;               // take the state as zero
+  bf16* o = nullptr;                // [tokens, 128]
   std::int64_t o_stride = 0;
+  float* scratch = nullptr;  // kDeltaScratch floats, aligned to 64 bytes; for many tokens only
 };
+inline constexpr std::int64_t kDeltaScratch = 100 * 1024;
+
+// What one thread needs for any of these.
+inline constexpr int kMostAttendHeads = 8;  // of one task
+inline constexpr std::int64_t kWorkerScratch =
+    std::max(attend_scratch_floats(kAttendTokens * kMostAttendHeads), kDeltaScratch);
+static_assert(kWorkerScratch % 16 == 0);
 
 struct LogitScan {
   float largest = 0.0f;
@@ -101,7 +111,8 @@ struct Kernels {
   void (*convolve)(const ConvTask& task);
   void (*l2_normalize)(float* x, float scale);  // 128 elements in place
   void (*delta_gates)(const DeltaGatesTask& task);
-  void (*delta_recurrence)(const DeltaTask& task);
+  void (*delta_recurrence)(const DeltaTask& task);  // any number of tokens
+  void (*delta_prompt)(const DeltaTask& task);      // the same for many tokens: chunked where that is faster
   void (*gated_norm)(const bf16* o, const bf16* z, const float* weight, float eps, bf16* y);  // 128 elements
   LogitScan (*scan_logits)(const float* logits, std::int64_t n);
   // Sum of exact::weight(logits[i] - largest).
@@ -116,6 +127,7 @@ struct Kernels {
 [[nodiscard]] const Kernels& kernels(CpuIsa isa);
 
 void attend_prefill_amx(const AttendTask& task);
-extern const Kernels kKernelsBaseline, kKernelsAvx2, kKernelsAvx512;
+void delta_chunks_amx(const DeltaTask& task);
+extern const Kernels kKernelsBaseline, kKernelsAvx2, kKernelsAvx512, kKernelsAvx512Bf16;
 
 }  // namespace tandem::ops::cpu

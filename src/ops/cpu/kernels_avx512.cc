@@ -15,6 +15,7 @@ const Kernels kKernelsAvx512{
     .l2_normalize = l2_normalize,
     .delta_gates = delta_gates,
     .delta_recurrence = delta_recurrence,
+    .delta_prompt = delta_recurrence,
     .gated_norm = gated_norm,
     .scan_logits = scan_logits,
     .sum_weights = sum_weights,

@@ -15,6 +15,7 @@ struct Shop {
   ThreadTeam& team;
   const Kernels& kernels;
   const HostStep& step;
+  float* scratch;  // [workers, kWorkerScratch], aligned to 64 bytes
 };
 
 // cos and sin of every token's position, rounded to bf16. [T, 32] each.
@@ -27,10 +28,7 @@ inline constexpr int kRotaryHalf = kRotaryDim / 2;
 void rotations(const Shop& shop, float theta, float* cosine, float* sine);
 
 void attention_prepare(const Shop& shop, const AttentionPrepareArgs& args, const Rotations& rotations);
-// scratch: [workers, scratch_stride] floats; at most kAttendHeads heads are done together.
-inline constexpr int kAttendHeads = 8;
-inline constexpr std::int64_t kAttendScratch = attend_scratch_floats(kAttendTokens * kAttendHeads);
-void attention(const Shop& shop, const AttentionArgs& args, float* scratch);
+void attention(const Shop& shop, const AttentionArgs& args);
 
 void delta_prepare(const Shop& shop, const DeltaPrepareArgs& args);
 void delta_rule(const Shop& shop, const DeltaRuleArgs& args);

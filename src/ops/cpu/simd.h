@@ -40,6 +40,12 @@ TANDEM_INLINE V sub(V a, V b) { return _mm512_sub_ps(a, b); }
 TANDEM_INLINE V mul(V a, V b) { return _mm512_mul_ps(a, b); }
 TANDEM_INLINE V div(V a, V b) { return _mm512_div_ps(a, b); }
 TANDEM_INLINE V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+// 1 / x within 2 units in the last place, for normal x whose reciprocal is normal: an estimate and one Newton
+// step.
+TANDEM_INLINE V reciprocal(V x) {
+  const V estimate = _mm512_rcp14_ps(x);
+  return mul(estimate, _mm512_fnmadd_ps(x, estimate, set(2.0f)));
+}
 TANDEM_INLINE V max(V a, V b) { return _mm512_max_ps(a, b); }
 TANDEM_INLINE V min(V a, V b) { return _mm512_min_ps(a, b); }
 TANDEM_INLINE I words(V x) { return _mm512_castps_si512(x); }
@@ -100,6 +106,8 @@ TANDEM_INLINE V sub(V a, V b) { return _mm256_sub_ps(a, b); }
 TANDEM_INLINE V mul(V a, V b) { return _mm256_mul_ps(a, b); }
 TANDEM_INLINE V div(V a, V b) { return _mm256_div_ps(a, b); }
 TANDEM_INLINE V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+// The estimate has 12 bits only, so here a division is as fast and exact.
+TANDEM_INLINE V reciprocal(V x) { return div(set(1.0f), x); }
 TANDEM_INLINE V max(V a, V b) { return _mm256_max_ps(a, b); }
 TANDEM_INLINE V min(V a, V b) { return _mm256_min_ps(a, b); }
 TANDEM_INLINE I words(V x) { return _mm256_castps_si256(x); }
@@ -164,6 +172,7 @@ TANDEM_INLINE V sub(V a, V b) { return _mm_sub_ps(a, b); }
 TANDEM_INLINE V mul(V a, V b) { return _mm_mul_ps(a, b); }
 TANDEM_INLINE V div(V a, V b) { return _mm_div_ps(a, b); }
 TANDEM_INLINE V fma(V a, V b, V c) { return add(mul(a, b), c); }
+TANDEM_INLINE V reciprocal(V x) { return div(set(1.0f), x); }
 TANDEM_INLINE V max(V a, V b) { return _mm_max_ps(a, b); }
 TANDEM_INLINE V min(V a, V b) { return _mm_min_ps(a, b); }
 TANDEM_INLINE I words(V x) { return _mm_castps_si128(x); }
@@ -227,16 +236,21 @@ TANDEM_INLINE void store(bf16* p, V x) {
 TANDEM_INLINE void store(bf16* p, V x) { store_upper_halves(p, rounded_words(x)); }
 #endif
 // bf(x), still as float.
+#if defined(__AVX512BF16__)
+TANDEM_INLINE V round_bf16(V x) {
+  return floats(shift_left<16>(_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)))));
+}
+#else
 TANDEM_INLINE V round_bf16(V x) {
   return floats(and_int(rounded_words(x), set_int(static_cast<std::int32_t>(0xffff0000))));
 }
+#endif
 
-// e^x within 2 units in the last place; 0 below -87, infinity above 88; NaN stays NaN.
-TANDEM_INLINE V exp(V x) {
-  const V bounded = max(set(-88.0f), min(x, set(89.0f)));
-  const I n = round_to_int(mul(bounded, set(1.44269504f)));
+// e^x within 2 units in the last place for -87 <= x <= 87.
+TANDEM_INLINE V exp_bounded(V x) {
+  const I n = round_to_int(mul(x, set(1.44269504f)));
   const V n_float = to_floats(n);
-  V r = fma(n_float, set(-0.693359375f), bounded);
+  V r = fma(n_float, set(-0.693359375f), x);
   r = fma(n_float, set(2.12194440e-4f), r);
   V p = set(1.0f / 5040.0f);
   p = fma(p, r, set(1.0f / 720.0f));
@@ -246,15 +260,23 @@ TANDEM_INLINE V exp(V x) {
   p = fma(p, r, set(0.5f));
   p = fma(p, r, set(1.0f));
   p = fma(p, r, set(1.0f));
-  // 2^n in two factors, since n may be 128.
-  const I half = add_int(shift_right<1>(add_int(n, set_int(256))), set_int(-128));
-  const I rest = sub_int(n, half);
-  const V y = mul(mul(p, floats(shift_left<23>(add_int(half, set_int(127))))),
-                  floats(shift_left<23>(add_int(rest, set_int(127)))));
-  return where_nan(x, x, where_greater(set(-87.0f), x, zero(), y));
+  return mul(p, floats(shift_left<23>(add_int(n, set_int(127)))));
 }
-TANDEM_INLINE V sigmoid(V x) { return div(set(1.0f), add(set(1.0f), exp(sub(zero(), x)))); }
-TANDEM_INLINE V silu(V x) { return div(x, add(set(1.0f), exp(sub(zero(), x)))); }
+// e^x for x <= 0; 0 below -87; NaN stays NaN.
+TANDEM_INLINE V exp_negative(V x) {
+  const V y = exp_bounded(max(set(-87.0f), x));  // max returns its second operand if that is NaN
+  return where_greater(set(-87.0f), x, zero(), y);
+}
+
+// Beyond +-80 these take the value at +-80, a few 1e-35 from the exact one. NaN stays NaN.
+TANDEM_INLINE V silu(V x) {
+  const V e = exp_bounded(max(min(sub(zero(), x), set(80.0f)), set(-80.0f)));
+  return mul(x, reciprocal(add(set(1.0f), e)));
+}
+TANDEM_INLINE V sigmoid(V x) {
+  const V e = exp_bounded(max(min(sub(zero(), x), set(80.0f)), set(-80.0f)));
+  return where_nan(x, x, reciprocal(add(set(1.0f), e)));
+}
 
 }  // namespace
 }  // namespace tandem::ops::cpu
