@@ -1,5 +1,8 @@
 // object.name and object[key] as Jinja's sandbox answers them.
 
+#include <algorithm>
+#include <iterator>
+
 #include "text/jinja/operations.h"
 #include "text/jinja/registry.h"
 #include "text/jinja/unicode.h"
@@ -18,6 +21,15 @@ Value unsafe(const Value& object, std::string_view name) {
 
 bool is_dunder(std::string_view name) {
   return name.size() > 4 && name.starts_with("__") && name.ends_with("__");
+}
+
+// What every Python object has, Undefined too.
+bool is_object_attribute(std::string_view name) {
+  static constexpr std::string_view kNames[] = {
+      "__class__", "__delattr__", "__dir__",  "__doc__",       "__eq__",     "__format__",  "__ge__", "__getattribute__",
+      "__gt__",    "__hash__",    "__init__", "__le__",        "__lt__",     "__module__",  "__ne__", "__new__",
+      "__reduce__", "__repr__",   "__setattr__", "__sizeof__", "__str__",    "__len__",     "__iter__", "__bool__"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
 Value macro_attribute(const Macro& macro, std::string_view name) {
@@ -116,7 +128,7 @@ Value data_item(const Value& object, const Value& key) {
 
 Value get_attribute(Context&, const Value& object, std::string_view name) {
   if (object.is_undefined()) {
-    if (is_dunder(name)) return unsafe(object, name);
+    if (is_object_attribute(name)) return unsafe(object, name);
     fail_runtime(object.why_undefined());
   }
   Value found = python_attribute(object, name);

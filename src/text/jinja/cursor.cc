@@ -72,8 +72,10 @@ bool Cursor::next(Value& item) {
     }
     case Kind::Range: {
       const Range& range = source_.as<Range>();
-      if (static_cast<std::int64_t>(at_) >= range.size()) return false;
-      item = Value::integer(range.at(static_cast<std::int64_t>(at_++)));
+      const std::int64_t value = range.at(static_cast<std::int64_t>(at_));
+      if (range.step > 0 ? value >= range.stop : value <= range.stop) return false;
+      ++at_;
+      item = Value::integer(value);
       return true;
     }
     case Kind::Generator: {

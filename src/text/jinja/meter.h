@@ -27,8 +27,11 @@ class Meter {
   void spend(std::size_t bytes) {
     bytes_ += bytes;
     if (bytes_ > limits_.max_value_bytes) fail_bytes();
-    step(bytes / 64);
+    step(bytes / kBytesPerStep);
   }
+
+  // Copying this much costs about as much as evaluating a node.
+  static constexpr std::size_t kBytesPerStep = 256;
 
   // For code without a context; free outside of a rendering.
   static void pay(std::uint64_t steps = 1) {
