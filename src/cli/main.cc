@@ -1,0 +1,31 @@
+#include <cstdio>
+
+#include "base/log.h"
+#include "cli/commands.h"
+
+namespace {
+
+constexpr char kAbout[] =
+    "Tandem serves Qwen3.5 models on one or several devices of one host.\n\n"
+    "  tandem serve                                   the bundled small model, on the CPU\n"
+    "  tandem serve ~/models/Qwen3.5-4B --device cuda --tp 2\n"
+    "  tandem inspect 4B --tp 2 --memory 80G          what would fit, without a GPU or the weights\n";
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{kAbout, "tandem"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "tandem 0.1.0");
+  tandem::cli::Action action;
+  tandem::cli::add_serve(app, action);
+  tandem::cli::add_inspect(app, action);
+  tandem::cli::add_tokenize(app, action);
+  tandem::cli::add_fabricate(app, action);
+  CLI11_PARSE(app, argc, argv);
+
+  const tandem::Result<int> status = action();
+  if (status) return *status;
+  std::fprintf(stderr, "tandem: %s\n", status.error().message.c_str());
+  return 1;
+}

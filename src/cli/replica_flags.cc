@@ -1,0 +1,161 @@
+#include "cli/replica_flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/cpu_features.h"
+#include "base/log.h"
+#include "cli/byte_size.h"
+#include "cli/model_folder.h"
+
+namespace tandem::cli {
+namespace {
+
+constexpr int kCudaDefaultMaxTokens = 32768;
+constexpr int kCpuDefaultMaxTokens = 1024;
+
+Result<void> apply_isa(const std::string& wanted) {
+  if (wanted.empty()) return {};
+  for (const CpuIsa isa : {CpuIsa::Scalar, CpuIsa::Avx2, CpuIsa::Avx512, CpuIsa::Avx512Bf16, CpuIsa::Amx}) {
+    if (name(isa) != wanted) continue;
+    if (cap_cpu_isa(isa)) return {};
+    return fail(ErrorKind::Unsupported, fmt::format("[cpu-isa] this machine has no {}; its best is {}", wanted, name(detected_cpu_isa())));
+  }
+  return fail(ErrorKind::Invalid, fmt::format("[cpu-isa] '{}' is none of scalar, avx2, avx512, avx512bf16, amx", wanted));
+}
+
+Result<LogLevel> parse_log_level(const std::string& level) {
+  if (level == "debug") return LogLevel::Debug;
+  if (level == "info") return LogLevel::Info;
+  if (level == "warn") return LogLevel::Warn;
+  if (level == "error") return LogLevel::Error;
+  return fail(ErrorKind::Invalid, fmt::format("[log-level] '{}' is none of debug, info, warn, error", level));
+}
+
+Result<rank::DeviceChoice> choose_devices(const ReplicaFlags& flags) {
+  rank::DeviceChoice choice;
+  choice.cpu_threads = flags.cpu_threads;
+  if (flags.cpu_threads < 0)
+    return fail(ErrorKind::Invalid, fmt::format("[cpu-threads] {} threads; give 1 or more, or 0 for cores / ranks", flags.cpu_threads));
+  choice.ops = flags.ops == "reference" ? rank::OpsKind::Reference : rank::OpsKind::Fast;
+  if (flags.device == "cuda" || (flags.device == "auto" && choice.ops == rank::OpsKind::Fast && rank::cuda_devices()))
+    choice.kind = rank::DeviceKind::Cuda;
+  if (choice.kind == rank::DeviceKind::Cuda && choice.ops == rank::OpsKind::Reference)
+    return fail(ErrorKind::Unsupported, "[ops] reference runs on the CPU only; use --device cpu");
+  const int degree = flags.tp.value_or(flags.devices.empty() ? 1 : static_cast<int>(flags.devices.size()));
+  if (degree < 1) return fail(ErrorKind::Invalid, fmt::format("[tp] {} ranks; give 1 or more", degree));
+  if (!flags.devices.empty() && static_cast<int>(flags.devices.size()) != degree)
+    return fail(ErrorKind::Invalid, fmt::format("[devices] {} ordinals ({}) for --tp {}; give one for each rank", flags.devices.size(),
+                                                fmt::join(flags.devices, ","), degree));
+  choice.ordinals = flags.devices;
+  for (int i = 0; choice.ordinals.empty() || static_cast<int>(choice.ordinals.size()) < degree; ++i) choice.ordinals.push_back(i);
+  return choice;
+}
+
+// R6.3: what does not exist, or not yet together with more than one rank.
+Result<void> check_features(const ReplicaFlags& flags, const rank::DeviceChoice& devices) {
+  if (flags.prefix_cache)
+    return fail(ErrorKind::Unsupported,
+                "[prefix-cache] on is not available: KV pages and recurrent snapshots cannot yet be restored together; leave it off");
+  const bool several = devices.ordinals.size() > 1;
+  if (flags.cuda_graphs == "on" && several)
+    return fail(ErrorKind::Unsupported, fmt::format("[cuda-graphs] on is not available with --tp {}; use auto (eager) or off, or --tp 1",
+                                                    devices.ordinals.size()));
+  if (flags.cuda_graphs == "on" && devices.kind != rank::DeviceKind::Cuda)
+    return fail(ErrorKind::Unsupported, "[cuda-graphs] on needs --device cuda; use auto or off");
+  return {};
+}
+
+void set(Nanoseconds& deadline, const std::optional<double>& seconds) {
+  if (seconds) deadline = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(*seconds));
+}
+
+}  // namespace
+
+void ReplicaFlags::add(CLI::App& app) {
+  app.add_option("model", model, "Folder with config.json, tokenizer.json and safetensors; none: the bundled model");
+  app.add_option("--device", device, "Where to run: cpu, cuda or auto (cuda if there is one)")
+      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str()->envname("TANDEM_DEVICE");
+  app.add_option("--tp", tp, "Ranks, each with its share of the model (default 1)")->envname("TANDEM_TP");
+  app.add_option("--devices", devices, "Logical device of each rank, as in 0,1 (default 0,1,...)")->delimiter(',');
+  app.add_option("--linear-attention", linear_attention, "Layout under --tp: replicated or sharded")
+      ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
+  app.add_option("--max-requests", max_requests, "Requests that hold state at once (default 8 on CPU, 64 on CUDA)");
+  app.add_option("--max-context", max_context, "Tokens of one request, prompt and completion (default: the model's, as memory allows)");
+  app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");
+  app.add_option("--max-step-tokens", max_step_tokens, "Tokens of a step without decode rows (default 512 on CPU, 8192 on CUDA)");
+  app.add_option("--max-mixed-tokens", max_mixed_tokens, "Tokens of a step with decode rows (default 512)");
+  app.add_option("--mixed", mixed, "Prompt chunks and decode rows in one step: on, off or auto")
+      ->check(CLI::IsMember({"on", "off", "auto"}))->capture_default_str();
+  app.add_option("--kv-memory", kv_memory, "Most memory for KV pages on each rank, as in 8G (default: what is left)");
+  app.add_option("--reserve-memory", reserve_memory, "Memory left alone on each device (default 256M on CPU, 1G on CUDA)");
+  app.add_option("--memory", memory, "Pretend that each device has only this much");
+  app.add_option("--cuda-graphs", cuda_graphs, "Recorded decode steps: auto, on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
+  app.add_flag("--prefix-cache", prefix_cache, "Reuse the state of shared prompt beginnings (not available yet)");
+  app.add_option("--ops", ops, "Operators: fast, or reference (plain, slow, the oracle)")
+      ->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
+  app.add_option("--logprobs-mode", logprobs_mode, "Logprobs of the raw logits, or processed by penalties and temperature")
+      ->check(CLI::IsMember({"raw", "processed"}))->capture_default_str();
+  app.add_option("--cpu-threads", cpu_threads, "Threads of each CPU rank (default cores / ranks)");
+  app.add_option("--cpu-isa", cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");
+  app.add_option("--max-waiting", max_waiting, "Requests that may wait; more are answered 503")->capture_default_str();
+  app.add_option("--log-level", log_level, "debug, info, warn or error")->capture_default_str();
+  const auto seconds = [&app](const char* flag, std::optional<double>& value, const char* text) {
+    app.add_option(flag, value, text)->check(CLI::PositiveNumber)->group("Deadlines (seconds)");
+  };
+  seconds("--init-deadline", init_deadline, "Opening devices and communicators (default 120)");
+  seconds("--load-deadline", load_deadline, "Loading without a byte of progress (default 30)");
+  seconds("--step-deadline", step_deadline, "One step (default 600 on CPU, 30 on CUDA)");
+  seconds("--drop-deadline", drop_deadline, "Dropping requests (default 10)");
+  seconds("--join-deadline", join_deadline, "Orderly end of the ranks (default 10)");
+  seconds("--abort-grace", abort_grace, "From a failure to the ranks' end (default 2)");
+  seconds("--exit-deadline", exit_deadline, "From a failure to the process's end (default 10)");
+  app.add_flag("--debug-nan-fill", nan_fill, "Fill memory that no request holds with NaN")->group("Debugging");
+}
+
+Result<Replica> to_options(const ReplicaFlags& flags) {
+  TANDEM_ASSIGN(const LogLevel level, parse_log_level(flags.log_level));
+  set_log_level(level);
+  TANDEM_TRY(apply_isa(flags.cpu_isa));
+  Replica replica;
+  executor::ExecutorOptions& e = replica.executor;
+  TANDEM_ASSIGN(e.devices, choose_devices(flags));
+  TANDEM_TRY(check_features(flags, e.devices));
+  TANDEM_ASSIGN(e.model, find_model(flags.model));
+  e.linear_attention = flags.linear_attention == "sharded" ? model::LinearAttention::Sharded : model::LinearAttention::Replicated;
+  e.max_requests = flags.max_requests;
+  e.max_context = flags.max_context;
+  e.max_step_tokens = flags.max_step_tokens;
+  e.max_mixed_tokens = flags.max_mixed_tokens;
+  if (flags.mixed != "auto") e.mixed = flags.mixed == "on";
+  if (!flags.kv_memory.empty()) {
+    TANDEM_ASSIGN(e.kv_bytes, parse_bytes(flags.kv_memory, "kv-memory"));
+  }
+  if (!flags.reserve_memory.empty()) {
+    TANDEM_ASSIGN(e.reserve_bytes, parse_bytes(flags.reserve_memory, "reserve-memory"));
+  }
+  if (!flags.memory.empty()) {
+    TANDEM_ASSIGN(const std::int64_t bytes, parse_bytes(flags.memory, "memory"));
+    e.memory_bytes = {bytes};
+  }
+  e.logprobs = flags.logprobs_mode == "processed" ? ops::LogprobsMode::Processed : ops::LogprobsMode::Raw;
+  set(e.deadlines.init, flags.init_deadline);
+  set(e.deadlines.load_progress, flags.load_deadline);
+  set(e.deadlines.drop, flags.drop_deadline);
+  set(e.deadlines.join, flags.join_deadline);
+  set(e.deadlines.abort_grace, flags.abort_grace);
+  set(e.deadlines.process_exit, flags.exit_deadline);
+  if (flags.step_deadline) {
+    e.step_deadline = Nanoseconds{};
+    set(*e.step_deadline, flags.step_deadline);
+  }
+  e.nan_fill_freed = flags.nan_fill;
+
+  const bool cuda = e.devices.kind == rank::DeviceKind::Cuda;
+  replica.engine.default_max_tokens = flags.default_max_tokens.value_or(cuda ? kCudaDefaultMaxTokens : kCpuDefaultMaxTokens);
+  replica.engine.max_waiting = flags.max_waiting;
+  return replica;
+}
+
+}  // namespace tandem::cli
