@@ -113,6 +113,9 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
 Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& options,
                                                      const StartProgressSink& progress) {
   TANDEM_ASSIGN(const StartPlan plan, plan_start(options));
+  if (world_of(options) > 1) {
+    log_warn("[tp] {} ranks on {}: not gated", world_of(options), rank::name(options.devices.kind));
+  }
   log_info("[start] the plan:\n{}", memory::plan_text(plan.request, plan.capacity));
 
   auto settings = std::make_shared<rank::RankSettings>();

@@ -219,6 +219,51 @@ TEST_P(TensorParallel, ARankThatDiesInAStepEndsTheReplicaAtOnce) {
   }
 }
 
+// proves R2.7 at degree n: NaN in one rank's state reaches rank 0 through the next all-reduce, and ends
+// that request alone
+TEST_P(TensorParallel, NanOnAnyRankEndsOneRequest) {
+  class SpoilAtStep final : public rank::Faults {
+   public:
+    explicit SpoilAtStep(int rank) : rank_(rank) {}
+    Result<void> before(RankId rank, const rank::Command& command, rank::RankModel& model) override {
+      return rank.value == rank_ && command.number == 7 ? model.spoil(RequestId{1}) : Result<void>{};
+    }
+
+   private:
+    int rank_;
+  };
+  std::vector<Got> solo;
+  const Asked asked{.prompt = random_prompt(50, 8)};
+  {
+    auto executor = start_executor(small_options(world()));
+    ASSERT_TRUE(executor.has_value());
+    solo = Driver(**executor).solo(asked, 3);
+  }
+  for (const int bad : {0, world() - 1}) {
+    ExecutorOptions options = small_options(world());
+    options.faults = std::make_shared<SpoilAtStep>(bad);
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value());
+    Driver driver(**executor);
+    const RequestId victim = driver.add({.prompt = random_prompt(64, 3)});
+    const RequestId healthy = driver.add(asked);
+    driver.run({driver.row(victim), driver.row(healthy)});
+    ASSERT_TRUE((*executor)->submit_step({.rows = {driver.row(victim), driver.row(healthy)}}).has_value());
+    const auto step = (*executor)->wait_step();
+    ASSERT_TRUE(step.has_value()) << step.error().message;
+    for (const rank::Artifact& artifact : step->artifacts) {
+      EXPECT_EQ(artifact.choice->non_finite, artifact.request == victim ? 1 : 0);
+      if (artifact.request == healthy) {
+        EXPECT_EQ(testing::got(*artifact.choice), solo[1]);
+      }
+    }
+    driver.drop(victim);
+    driver.drop(healthy);
+    EXPECT_EQ(driver.solo(asked, 3), solo);  // in the victim's slot, on every rank
+    EXPECT_TRUE((*executor)->shutdown().has_value());
+  }
+}
+
 // proves R6.1, R6.2 and the stage of P1: refused before any weight is opened
 TEST(StartRefusals, NameTheOptionItsValueAndWhatWorks) {
   struct Case {

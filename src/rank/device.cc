@@ -61,6 +61,17 @@ int spin_of(const DeviceChoice& choice) {
   return threads < std::thread::hardware_concurrency() ? 4000 : 0;
 }
 
+Result<void> check_cuda_world(const DeviceChoice& choice) {
+  if (choice.ordinals.size() == 1) return {};
+  return fail(
+      ErrorKind::Unsupported,
+      fmt::format(
+          "[tp] {} ranks on CUDA devices cannot reach each other in this build; --tp 1, or --device cpu, "
+          "works",
+          choice.ordinals.size()),
+      "--tp");
+}
+
 }  // namespace
 
 std::string_view name(DeviceKind kind) { return kind == DeviceKind::Cpu ? "cpu" : "cuda"; }
@@ -104,6 +115,7 @@ Result<void> check_devices(const DeviceChoice& choice) {
     return fail(ErrorKind::Unsupported, "[ops] reference operators run on the CPU; use --device cpu",
                 "--ops");
   }
+  TANDEM_TRY(check_cuda_world(choice));
   TANDEM_ASSIGN(const int visible, cuda_devices());
   if (static_cast<int>(choice.ordinals.size()) > visible) {
     return refuse(fmt::format("{} ranks, but {} CUDA devices are visible; --tp {} at most works",
