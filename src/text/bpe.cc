@@ -83,10 +83,11 @@ void Bpe::reserve(std::size_t tokens, std::size_t merges, std::size_t bytes) {
 }
 
 // The slot of these bytes, or the free one where they would go.
-std::size_t Bpe::find_index(std::string_view wanted) const {
+std::size_t Bpe::find_index(std::string_view wanted, std::uint64_t hash) const {
   const std::size_t mask = index_.size() - 1;
-  for (std::size_t i = hash_bytes(wanted) >> 20 & mask;; i = (i + 1) & mask) {
-    if (index_[i] < 0 || bytes(index_[i]) == wanted) return i;
+  const auto tag = static_cast<std::uint32_t>(hash);
+  for (std::size_t i = hash >> 32 & mask;; i = (i + 1) & mask) {
+    if (index_[i].id < 0 || (index_[i].tag == tag && bytes(index_[i].id) == wanted)) return i;
   }
 }
 
@@ -99,9 +100,9 @@ std::size_t Bpe::find_slot(std::uint64_t pair) const {
 
 void Bpe::grow_index(std::size_t slots) {
   if (slots <= index_.size()) return;
-  const std::vector<TokenId> old = std::exchange(index_, std::vector<TokenId>(slots, -1));
-  for (const TokenId id : old) {
-    if (id >= 0) index_[find_index(bytes(id))] = id;
+  const std::vector<IndexSlot> old = std::exchange(index_, std::vector<IndexSlot>(slots));
+  for (const IndexSlot& slot : old) {
+    if (slot.id >= 0) index_[find_index(bytes(slot.id), hash_bytes(bytes(slot.id)))] = slot;
   }
 }
 
@@ -118,14 +119,14 @@ Result<void> Bpe::add_token(TokenId id, std::string_view token) {
   if (arena_.size() + token.size() > std::numeric_limits<std::uint32_t>::max())
     return fail(ErrorKind::Capacity, "the tokens' bytes are more than 4 GiB");
   if (tokens_ * 2 >= index_.size()) grow_index(index_.size() * 2);
-  const std::size_t slot = find_index(token);
-  if (index_[slot] >= 0)
-    return fail(ErrorKind::Corrupt, fmt::format("the ids {} and {} are the same bytes", index_[slot], id));
+  const std::uint64_t hash = hash_bytes(token);
+  IndexSlot& slot = index_[find_index(token, hash)];
+  if (slot.id >= 0) return fail(ErrorKind::Corrupt, fmt::format("the ids {} and {} are the same bytes", slot.id, id));
   const auto place = static_cast<std::size_t>(id);
   if (place >= spans_.size()) spans_.resize(place + 1);
   spans_[place] = {static_cast<std::uint32_t>(arena_.size()), static_cast<std::uint32_t>(token.size())};
   arena_ += token;
-  index_[slot] = id;
+  slot = {static_cast<std::uint32_t>(hash), id};
   ++tokens_;
   return {};
 }
@@ -145,23 +146,20 @@ Result<void> Bpe::seal_tokens() {
 Result<void> Bpe::add_merge(std::string_view left, std::string_view right) {
   std::string whole(left);
   whole += right;
-  const TokenId left_id = find(left), right_id = find(right), id = find(whole);
+  // Vocabularies list merged tokens in the order of the merges, so the next one is a good guess.
+  const TokenId id = bytes(last_merged_ + 1) == whole ? last_merged_ + 1 : find(whole);
+  const TokenId left_id = find(left), right_id = find(right);
   if (left_id < 0 || right_id < 0 || id < 0)
     return fail(ErrorKind::Corrupt, fmt::format("merge {} needs a token that is not in the vocabulary", next_rank_));
   if (merge_count_ * 2 >= merges_.size()) grow_merges(merges_.size() * 2);
   Slot& slot = merges_[find_slot(pair_of(left_id, right_id))];
   if (slot.pair == kNoPair) ++merge_count_;
   slot = {pair_of(left_id, right_id), {next_rank_++, id}};
+  last_merged_ = id;
   return {};
 }
 
-TokenId Bpe::find(std::string_view wanted) const { return index_[find_index(wanted)]; }
-
-std::string_view Bpe::bytes(TokenId id) const {
-  if (id < 0 || id >= end_id()) return {};
-  const Span span = spans_[static_cast<std::size_t>(id)];
-  return std::string_view(arena_).substr(span.begin, span.size);
-}
+TokenId Bpe::find(std::string_view wanted) const { return index_[find_index(wanted, hash_bytes(wanted))].id; }
 
 Bpe::Merge Bpe::merge_of(TokenId left, TokenId right) const { return merges_[find_slot(pair_of(left, right))].merge; }
 

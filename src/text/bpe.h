@@ -36,7 +36,11 @@ class Bpe {
   [[nodiscard]] TokenId find(std::string_view bytes) const;
 
   // Empty for an id without a token. Lives as long as the Bpe and no token is added.
-  [[nodiscard]] std::string_view bytes(TokenId id) const;
+  [[nodiscard]] std::string_view bytes(TokenId id) const {
+    if (id < 0 || id >= end_id()) return {};
+    const Span span = spans_[static_cast<std::size_t>(id)];
+    return {arena_.data() + span.begin, span.size};
+  }
 
   [[nodiscard]] TokenId end_id() const { return static_cast<TokenId>(spans_.size()); }  // one past the greatest
 
@@ -64,20 +68,26 @@ class Bpe {
   }
   [[nodiscard]] Merge merge_of(TokenId left, TokenId right) const;
   [[nodiscard]] std::size_t find_slot(std::uint64_t pair) const;
-  [[nodiscard]] std::size_t find_index(std::string_view bytes) const;
+  // A hash of the bytes beside the token, so that looking for others does not read its bytes.
+  struct IndexSlot {
+    std::uint32_t tag = 0;
+    TokenId id = -1;  // -1: free
+  };
+  [[nodiscard]] std::size_t find_index(std::string_view bytes, std::uint64_t hash) const;
   void grow_index(std::size_t slots);
   void grow_merges(std::size_t slots);
 
   void append_short(std::string_view piece, std::vector<TokenId>& ids) const;
   void append_long(std::string_view piece, std::vector<TokenId>& ids) const;
 
-  std::string arena_;           // the bytes of all tokens
-  std::vector<Span> spans_;     // [end_id] into arena_
+  std::string arena_;             // the bytes of all tokens
+  std::vector<Span> spans_;       // [end_id] into arena_
   std::size_t tokens_ = 0;
-  std::vector<TokenId> index_;  // hash table of the tokens by bytes; -1 is free; a power of two
-  std::vector<Slot> merges_;    // hash table of the pairs; a power of two
+  std::vector<IndexSlot> index_;  // hash table of the tokens by bytes; a power of two
+  std::vector<Slot> merges_;      // hash table of the pairs; a power of two
   std::size_t merge_count_ = 0;
   std::uint32_t next_rank_ = 0;
+  TokenId last_merged_ = -1;
   std::array<TokenId, 256> byte_token_;
   std::uint64_t serial_;        // tells the Bpes of a process apart in the threads' caches
 };

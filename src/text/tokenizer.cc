@@ -22,7 +22,10 @@ Result<std::string> read_file(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path, error)) return fail(ErrorKind::NotFound, fmt::format("{} does not exist", path.string()));
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return fail(ErrorKind::Io, fmt::format("{}: {}", path.string(), std::strerror(errno)));
-  std::string bytes(static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0)), '\0');
+  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0));
+  std::string bytes;
+  bytes.reserve(size + kJsonPadding);
+  bytes.resize(size);
   file.seekg(0);
   if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
     return fail(ErrorKind::Io, fmt::format("{} cannot be read", path.string()));
@@ -36,10 +39,10 @@ bool is_ascii(std::string_view text) {
 }  // namespace
 
 Result<Tokenizer> Tokenizer::load(const std::filesystem::path& directory) {
-  TANDEM_ASSIGN(const std::string json, read_file(directory / "tokenizer.json"));
+  TANDEM_ASSIGN(std::string json, read_file(directory / "tokenizer.json"));
   auto config = read_file(directory / "tokenizer_config.json");
   if (!config && config.error().kind != ErrorKind::NotFound) return fail(std::move(config.error()));
-  auto tokenizer = parse(json, config ? *config : std::string());
+  auto tokenizer = parse(std::move(json), config ? std::move(*config) : std::string());
   if (!tokenizer) {
     Error error = std::move(tokenizer.error());
     error.message = fmt::format("{}: {}", directory.string(), error.message);
@@ -48,25 +51,25 @@ Result<Tokenizer> Tokenizer::load(const std::filesystem::path& directory) {
   return tokenizer;
 }
 
-Result<Tokenizer> Tokenizer::parse(std::string_view tokenizer_json, std::string_view tokenizer_config_json) {
+Result<Tokenizer> Tokenizer::parse(std::string tokenizer_json, std::string tokenizer_config_json) {
   Tokenizer tokenizer;
-  TANDEM_TRY(tokenizer.read_tokenizer_json(tokenizer_json));
-  if (!tokenizer_config_json.empty()) TANDEM_TRY(tokenizer.read_tokenizer_config_json(tokenizer_config_json));
+  TANDEM_TRY(tokenizer.read_tokenizer_json(std::move(tokenizer_json)));
+  if (!tokenizer_config_json.empty()) TANDEM_TRY(tokenizer.read_tokenizer_config_json(std::move(tokenizer_config_json)));
   TANDEM_TRY(tokenizer.finish());
   (void)unicode_table();  // built now, not by the first request
   return tokenizer;
 }
 
-Result<void> Tokenizer::read_tokenizer_json(std::string_view json) {
-  TANDEM_ASSIGN(TokenizerFile file, read_tokenizer_file(json));
+Result<void> Tokenizer::read_tokenizer_json(std::string json) {
+  TANDEM_ASSIGN(TokenizerFile file, read_tokenizer_file(std::move(json)));
   bpe_ = std::move(file.bpe);
   split_rule_ = file.split_rule;
   for (AddedToken& token : file.added_tokens) TANDEM_TRY(added_.add(std::move(token)));
   return {};
 }
 
-Result<void> Tokenizer::read_tokenizer_config_json(std::string_view json) {
-  TANDEM_ASSIGN(TokenizerConfigFile file, read_tokenizer_config_file(json));
+Result<void> Tokenizer::read_tokenizer_config_json(std::string json) {
+  TANDEM_ASSIGN(TokenizerConfigFile file, read_tokenizer_config_file(std::move(json)));
   for (AddedToken& token : file.added_tokens) TANDEM_TRY(added_.add(std::move(token)));
   const auto id_of = [&](std::string_view field, const std::optional<std::string>& name) -> Result<std::optional<TokenId>> {
     if (!name) return std::nullopt;

@@ -37,7 +37,7 @@ class Tokenizer {
   [[nodiscard]] static Result<Tokenizer> load(const std::filesystem::path& directory);
 
   // The same from the files' contents; an empty `tokenizer_config_json` is a missing file.
-  [[nodiscard]] static Result<Tokenizer> parse(std::string_view tokenizer_json, std::string_view tokenizer_config_json);
+  [[nodiscard]] static Result<Tokenizer> parse(std::string tokenizer_json, std::string tokenizer_config_json);
 
   // No token is put before or after. Bytes that are not UTF-8 count as U+FFFD (text/utf8.h). A text
   // may be cut into the segments of a prompt only where no token can span the cut.
@@ -69,8 +69,8 @@ class Tokenizer {
   enum class Kind : std::uint8_t { None, Text, Added, Special };
 
   Tokenizer() = default;
-  [[nodiscard]] Result<void> read_tokenizer_json(std::string_view json);
-  [[nodiscard]] Result<void> read_tokenizer_config_json(std::string_view json);
+  [[nodiscard]] Result<void> read_tokenizer_json(std::string json);
+  [[nodiscard]] Result<void> read_tokenizer_config_json(std::string json);
   [[nodiscard]] Result<void> finish();
   [[nodiscard]] Kind kind(TokenId id) const {
     return id >= 0 && id < vocab_size() ? kinds_[static_cast<std::size_t>(id)] : Kind::None;

@@ -24,6 +24,8 @@ tl::unexpected<Error> unsupported(std::string_view file, std::string_view field,
               std::string(field));
 }
 
+static_assert(kJsonPadding >= simdjson::SIMDJSON_PADDING);
+
 constexpr std::string_view kFile = "tokenizer.json";
 constexpr std::string_view kConfigFile = "tokenizer_config.json";
 
@@ -200,7 +202,7 @@ Result<void> check_null(Fields& file, std::string_view name) {
 
 Result<TokenId> as_id(std::string_view file, std::string_view what, std::int64_t number) {
   if (number >= 0 && number < kMostIds) return static_cast<TokenId>(number);
-  return fail(ErrorKind::Invalid, fmt::format("[{}] the id {} of {} is not in 0..{}", file, number, what, kMostIds - 1));
+  return fail(ErrorKind::Invalid, fmt::format("[{}] the id {} of '{}' is not in 0..{}", file, number, what, kMostIds - 1));
 }
 
 // `object` is {"content", "special", and five flags that must be false}.
@@ -264,7 +266,7 @@ Result<void> read_vocabulary(Fields& model, Bpe& bpe) {
     if (const auto code = field.unescaped_key().get(spelled)) return wrong_type(kFile, "model.vocab", code);
     std::int64_t number = 0;
     if (const auto code = field.value().get_int64().get(number)) return wrong_type(kFile, "model.vocab", code);
-    TANDEM_ASSIGN(const TokenId id, as_id(kFile, fmt::format("'{}'", spelled), number));
+    TANDEM_ASSIGN(const TokenId id, as_id(kFile, spelled, number));
     if (spelled.empty() || !bytes_of(spelled, bytes)) {
       return fail(ErrorKind::Unsupported,
                   fmt::format("[{}] model.vocab: the token '{}' ({}) is not spelled in the byte-level alphabet; only byte-level "
@@ -352,11 +354,11 @@ Result<std::optional<std::string>> read_token_name(od::object& config, std::stri
 
 }  // namespace
 
-Result<TokenizerFile> read_tokenizer_file(std::string_view json) {
-  const simdjson::padded_string padded(json);
+Result<TokenizerFile> read_tokenizer_file(std::string json) {
+  json.reserve(json.size() + kJsonPadding);
   od::parser parser;
   od::document document;
-  if (const auto code = parser.iterate(padded).get(document)) return wrong_type(kFile, "the file", code);
+  if (const auto code = parser.iterate(json).get(document)) return wrong_type(kFile, "the file", code);
   od::object root;
   if (const auto code = document.get_object().get(root)) return wrong_type(kFile, "the file", code);
   Fields file("", root);
@@ -373,11 +375,11 @@ Result<TokenizerFile> read_tokenizer_file(std::string_view json) {
   return found;
 }
 
-Result<TokenizerConfigFile> read_tokenizer_config_file(std::string_view json) {
-  const simdjson::padded_string padded(json);
+Result<TokenizerConfigFile> read_tokenizer_config_file(std::string json) {
+  json.reserve(json.size() + kJsonPadding);
   od::parser parser;
   od::document document;
-  if (const auto code = parser.iterate(padded).get(document)) return wrong_type(kConfigFile, "the file", code);
+  if (const auto code = parser.iterate(json).get(document)) return wrong_type(kConfigFile, "the file", code);
   od::object root;
   if (const auto code = document.get_object().get(root)) return wrong_type(kConfigFile, "the file", code);
 
@@ -396,7 +398,7 @@ Result<TokenizerConfigFile> read_tokenizer_config_file(std::string_view json) {
     std::int64_t number = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
     if (error != std::errc{} || end != key.data() + key.size()) number = -1;
-    TANDEM_ASSIGN(const TokenId id, as_id(kConfigFile, fmt::format("'{}' in added_tokens_decoder", key), number));
+    TANDEM_ASSIGN(const TokenId id, as_id(kConfigFile, key, number));
     od::object object;
     if (const auto code = field.value().get_object().get(object)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
     TANDEM_ASSIGN(AddedToken token, read_added_token(kConfigFile, id, object));
