@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "memory/page_table.h"
 #include "memory/planner.h"
+#include "model/self_check.h"
 
 namespace tandem::rank {
 
@@ -75,18 +76,7 @@ Result<void> ModelRank::run_warm_up_step(int tokens) {
   TANDEM_ASSIGN(
       const std::uint64_t ticket,
       forward_->run({.tokens = ids, .rows = {&row, 1}, .pages = pages, .logit_rows = {&logits, 1}}));
-  TANDEM_ASSIGN(const std::span<const ops::TokenChoice> choices, backend_->wait(ticket));
-  if (rank_.value != 0) return {};
-  const ops::TokenChoice& choice = choices.front();
-  if (choice.non_finite != 0) {
-    return fail(ErrorKind::Corrupt,
-                "the self-check gives logits that are not finite; is the checkpoint damaged?");
-  }
-  if (choice.top_count > 1 &&
-      choice.top_logprobs[0] == choice.top_logprobs[static_cast<std::size_t>(choice.top_count) - 1]) {
-    return fail(ErrorKind::Corrupt,
-                "the self-check gives equal logits for all ids; is the checkpoint empty?");
-  }
+  TANDEM_TRY(backend_->wait(ticket));
   return {};
 }
 
@@ -156,6 +146,7 @@ Result<void> ModelRank::allocate(const AllocateCommand& sizes) {
     for (int slot = 0; slot <= sizes.slots; ++slot) TANDEM_TRY(pools_->fill_with_nan(SlotId{slot}));
     for (int page = 0; page <= sizes.pages; ++page) TANDEM_TRY(pools_->fill_with_nan(PageId{page}));
   }
+  TANDEM_TRY(model::self_check(*backend_, *forward_, SlotId{sizes.slots}, PageId{sizes.pages}));
   TANDEM_TRY(backend_->synchronize());
   return comm_->barrier();
 }

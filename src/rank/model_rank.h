@@ -56,8 +56,8 @@ struct RankSettings {
 
 // The real rank: backend, communicator, weights, pools and forward pass of one share of the model.
 //
-// Warm-up runs the largest step on a pool of one slot and one page, and checks that the logits are finite and
-// not all the same. `allocate` makes the real pools: from then on nothing allocates.
+// Warm-up runs the largest step on a pool of one slot and one page. `allocate` makes the real pools and has
+// the model check itself (model/self_check.h); from then on nothing allocates.
 // Freed slots are zeroed (R2.7), or filled with NaN like freed pages in the debug mode.
 class ModelRank final : public RankModel {
  public:
