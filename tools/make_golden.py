@@ -10,6 +10,7 @@ ids, or slices of FILE when --text is given. Needs transformers and torch as pin
 import argparse
 import hashlib
 import importlib.util
+import inspect
 import json
 import platform
 import time
@@ -68,7 +69,8 @@ def keep_states_float32(cache: DynamicCache) -> None:
 
 
 def states_of(cache: DynamicCache):
-    return [layer.recurrent_states[0] for layer in cache.layers if hasattr(layer, "recurrent_states")]
+    held = [layer.recurrent_states for layer in cache.layers if hasattr(layer, "recurrent_states")]
+    return [states if torch.is_tensor(states) else states[0] for states in held]
 
 
 class Replay:
@@ -76,9 +78,11 @@ class Replay:
 
     def __init__(self, model, device: str):
         self.model, self.device, self.forced_float32 = model, device, False
+        # transformers renamed the argument.
+        self.cache_name = "cache" if "cache" in inspect.signature(type(model.model).forward).parameters else "past_key_values"
 
     def _call(self, ids, cache):
-        logits = self.model(torch.tensor([ids], device=self.device), cache=cache, use_cache=True, logits_to_keep=1).logits
+        logits = self.model(torch.tensor([ids], device=self.device), use_cache=True, logits_to_keep=1, **{self.cache_name: cache}).logits
         return torch.log_softmax(logits[0, -1].float(), -1).cpu()
 
     @torch.no_grad()
