@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/byte_size.h"
 #include "cli/model_folder.h"
+#include "executor/fault_flag.h"
 
 namespace tandem::cli {
 namespace {
@@ -112,6 +113,7 @@ void ReplicaFlags::add(CLI::App& app) {
   seconds("--abort-grace", abort_grace, "From a failure to the ranks' end (default 2)");
   seconds("--exit-deadline", exit_deadline, "From a failure to the process's end (default 10)");
   app.add_flag("--debug-nan-fill", nan_fill, "Fill memory that no request holds with NaN")->group("Debugging");
+  app.add_option("--fault", faults, "Fail on purpose, as in kind=hang,rank=1,step=30 (see executor/fault_flag.h)")->group("Debugging");
 }
 
 Result<Replica> to_options(const ReplicaFlags& flags) {
@@ -151,6 +153,10 @@ Result<Replica> to_options(const ReplicaFlags& flags) {
     set(*e.step_deadline, flags.step_deadline);
   }
   e.nan_fill_freed = flags.nan_fill;
+  e.record_decode = flags.cuda_graphs != "off" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() == 1;
+  if (flags.cuda_graphs == "auto" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() > 1)
+    log_info("[cuda-graphs] auto: steps run eager with {} ranks", e.devices.ordinals.size());
+  TANDEM_ASSIGN(e.faults, executor::arm_faults(flags.faults));
 
   const bool cuda = e.devices.kind == rank::DeviceKind::Cuda;
   replica.engine.default_max_tokens = flags.default_max_tokens.value_or(cuda ? kCudaDefaultMaxTokens : kCpuDefaultMaxTokens);

@@ -29,6 +29,7 @@ struct ReplicaFlags {
   std::string cpu_isa;
   std::optional<double> init_deadline, load_deadline, step_deadline, drop_deadline, join_deadline, abort_grace, exit_deadline;
   bool nan_fill = false;
+  std::vector<std::string> faults;
   std::optional<int> default_max_tokens;
   std::size_t max_waiting = 8192;
   std::string log_level = "info";
