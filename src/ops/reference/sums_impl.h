@@ -67,7 +67,10 @@ void to_floats(float* y, const bf16* x, std::int64_t n) {
     const Words words = __builtin_convertvector(halves, Words) << 16;
     std::memcpy(y + i, &words, sizeof words);
   }
-  for (; i < n; ++i) y[i] = to_float(x[i]);
+  for (; i < n; ++i) {
+    const std::uint32_t word = std::uint32_t{x[i].bits} << 16;
+    std::memcpy(y + i, &word, sizeof word);
+  }
 }
 
 }  // namespace tandem::ops::reference::TANDEM_SUMS_NAMESPACE
