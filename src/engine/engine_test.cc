@@ -296,6 +296,62 @@ TEST(Engine, AFullQueueSaysOverloaded) {
   world.fake->release();
 }
 
+// Clients that leave while they wait cost nothing: their prompts are never run.
+TEST(Engine, AStormOfDisconnectsLeavesNothingBehind) {
+  World world;
+  world.fake->hold();
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 1000; ++i) {
+    Request request{.prompt = std::vector<TokenId>(512, 65), .max_tokens = 100, .ignore_eos = true};
+    sinks.push_back(std::make_shared<RecordingSink>());
+    ids.push_back(world.engine->submit(request, sinks.back()).value());
+  }
+  world.fake->wait_until_held();
+  for (const RequestId id : ids) world.engine->cancel(id);
+  world.fake->release();
+  for (const auto& sink : sinks) EXPECT_EQ(sink->wait().failure->kind, ErrorKind::Cancelled);
+  EXPECT_EQ(world.run({.prompt = {65, 66}, .max_tokens = 5, .ignore_eos = true}).tokens().size(), 5u);
+  ASSERT_TRUE(world.engine->stop());
+  EXPECT_LE(world.fake->seen().prefill_tokens, 512u + 2u);  // the step that was held, and the last request
+  EXPECT_EQ(world.engine->load().pages_used, 0);
+  EXPECT_EQ(world.engine->load().requests_cancelled, 1000u);
+}
+
+TEST(Engine, FourThousandOpenStreamsEachGetAllTheirTokens) {
+  FakeExecutor::Options options;
+  options.capacity.slots = 64;
+  World world("", {}, options);
+  std::vector<std::shared_ptr<RecordingSink>> sinks;
+  for (int i = 0; i < 4000; ++i) {
+    Request request{.prompt = {i % 256, i / 256}, .max_tokens = 1 + i % 7, .ignore_eos = true};
+    sinks.push_back(std::make_shared<RecordingSink>());
+    ASSERT_TRUE(world.engine->submit(request, sinks.back()));
+  }
+  for (int i = 0; i < 4000; ++i) EXPECT_EQ(std::ssize(sinks[static_cast<std::size_t>(i)]->wait().tokens()), 1 + i % 7);
+}
+
+TEST(Engine, ASinkMayCancelFromItsOwnDelta) {
+  struct Impatient final : EventSink {
+    explicit Impatient(World& world_in) : world(world_in) {}
+    void on_delta(RequestId request, Delta) override {
+      deltas += 1;
+      world.engine->cancel(request);
+    }
+    void on_finish(RequestId, Finish) override { ended.set_value(ErrorKind::Invalid); }
+    void on_failure(RequestId, Error error) override { ended.set_value(error.kind); }
+    World& world;
+    std::promise<ErrorKind> ended;
+    int deltas = 0;
+  };
+  World world;
+  auto sink = std::make_shared<Impatient>(world);
+  ASSERT_TRUE(world.engine->submit({.prompt = {65}, .max_tokens = 2000, .ignore_eos = true}, sink));
+  EXPECT_EQ(sink->ended.get_future().get(), ErrorKind::Cancelled);
+  ASSERT_TRUE(world.engine->stop());
+  EXPECT_LT(sink->deltas, 2000);
+}
+
 TEST(Engine, ManyClientsOnManyThreadsEachGetTheirOwnSoloAnswer) {
   FakeExecutor::Options options;
   options.capacity.slots = 5;

@@ -31,7 +31,28 @@ void TextWorker::open(RequestId id, Output output, std::shared_ptr<EventSink> si
 
 void TextWorker::forget(RequestId id) { push(Forget{id}); }
 
-void TextWorker::mute(RequestId id) { push(Mute{id}); }
+// Twice: at once for a client that work() knows, and in its place for one whose Open is still unread.
+void TextWorker::mute(RequestId id) {
+  {
+    std::lock_guard lock(mutex_);
+    mutes_.push_back(id);
+    has_mutes_.store(true, std::memory_order_relaxed);
+    inbox_.emplace_back(Mute{id});
+  }
+  arrived_.notify_one();
+}
+
+void TextWorker::read_mutes() {
+  if (!has_mutes_.load(std::memory_order_relaxed)) return;
+  std::vector<RequestId> mutes;
+  {
+    std::lock_guard lock(mutex_);
+    mutes.swap(mutes_);
+    has_mutes_.store(false, std::memory_order_relaxed);
+  }
+  for (const RequestId id : mutes)
+    if (auto at = clients_.find(id); at != clients_.end()) at->second.muted = true;
+}
 
 void TextWorker::post(std::function<void()> call) { push(std::move(call)); }
 
@@ -80,6 +101,7 @@ void TextWorker::handle(Message& message) {
 }
 
 void TextWorker::update(scheduler::Update& update) {
+  read_mutes();
   const auto at = clients_.find(update.request);
   if (at == clients_.end()) return;
   Client& client = at->second;

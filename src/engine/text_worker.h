@@ -32,7 +32,7 @@ class TextWorker final : public scheduler::Listener {
   // Before the request is submitted to the scheduler; forget() if that then fails.
   void open(RequestId id, Output output, std::shared_ptr<EventSink> sink);
   void forget(RequestId id);
-  // The client cancelled: from here on it gets nothing but its terminal event.
+  // The client cancelled: it gets nothing more but its terminal event, also of what lies in the inbox.
   void mute(RequestId id);
   // Called by work() after all that was posted before.
   void post(std::function<void()> call);
@@ -70,6 +70,7 @@ class TextWorker final : public scheduler::Listener {
   };
 
   void push(Message message);
+  void read_mutes();
   void handle(Message& message);
   void update(scheduler::Update& update);
   void end(RequestId id, Client& client, scheduler::End& end);
@@ -80,6 +81,8 @@ class TextWorker final : public scheduler::Listener {
   std::mutex mutex_;
   std::condition_variable arrived_, read_;
   std::vector<Message> inbox_;
+  std::vector<RequestId> mutes_;         // read before each update: a cancellation overtakes what is unread
+  std::atomic<bool> has_mutes_{false};
   bool closed_ = false;
   std::atomic<std::uint64_t> stop_{0}, length_{0}, cancelled_{0}, failed_{0};
 };

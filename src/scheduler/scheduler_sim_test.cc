@@ -325,6 +325,10 @@ class Scenario final : public Listener {
     const Load load = scheduler_->load();  // proves R5.4
     EXPECT_EQ(load.running + load.waiting + load.slots_used + load.pages_used, 0);
     EXPECT_EQ(executor_->live(), 0u);
+    if (stop_tick_ >= 0) return;
+    const auto submit_one = [&] { return mailbox_->submit(RequestSpec{.id = mailbox_->next_id(), .prompt = {1}}); };
+    for (int i = 0; i < max_waiting_; ++i) EXPECT_TRUE(submit_one()) << "a place in the queue was lost";
+    EXPECT_FALSE(submit_one());
   }
 
   std::mt19937_64 random_;

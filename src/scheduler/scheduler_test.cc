@@ -281,6 +281,24 @@ TEST(Scheduler, AWaitingLargeRequestIsNotStarvedBySmallOnes) {
   EXPECT_EQ(world.ends[large].reason, EndReason::Length);
 }
 
+// proves R5.2: the reservation is never too short for the last step, nor for anybody in between
+TEST(Scheduler, WhatIsAdmittedRunsToItsLastTokenOnAFullPool) {
+  for (const auto& [prompt, tokens] : {std::pair{64, 65}, {64, 129}, {1, 64}, {1, 65}, {65, 64}, {129, 64}, {64, 1}}) {
+    World world({.slots = 1, .pages = 3, .max_context = 1000, .max_step_tokens = 64, .max_mixed_tokens = 64});
+    ASSERT_TRUE(check_fits(world.limits, prompt, tokens));
+    const RequestId id = world.submit(prompt, tokens);
+    world.run_until_idle();
+    EXPECT_EQ(world.tokens[id], world.alone(id, prompt, tokens));
+  }
+  World world({.slots = 8, .pages = 15, .max_context = 10000, .max_step_tokens = 256, .max_mixed_tokens = 128});
+  EXPECT_FALSE(check_fits(world.limits, 50, 5000));
+  for (int i = 0; i < 8; ++i) world.submit(50, 400);
+  world.run_until_idle();
+  ASSERT_EQ(world.ends.size(), 8u);
+  for (const auto& [id, end] : world.ends) EXPECT_EQ(end.completion_tokens, 400);
+  EXPECT_EQ(world.executor->seen().prefill_tokens, 8u * 50u);  // every prompt is run once
+}
+
 // proves R5.4
 TEST(Scheduler, AfterPressureEverythingIsFreeAndANewRequestCompletes) {
   World world({.slots = 3, .pages = 12, .max_context = 500, .max_step_tokens = 128, .max_mixed_tokens = 80});
