@@ -33,7 +33,7 @@ constexpr std::int64_t kMlpWrites = 160;  // SwiGLU halves the inner values
 
 // The spread of the logits: the favourite of many ids must stand out more, and a spread larger than needed
 // only makes bf16's steps between logits coarser.
-std::int64_t logit_spread(const Geometry& g) { return 115 + 10 * std::int64_t{std::bit_width(static_cast<std::uint32_t>(g.vocab)) - 1}; }
+std::int64_t logit_spread(const Geometry& g) { return 105 + 10 * std::int64_t{std::bit_width(static_cast<std::uint32_t>(g.vocab)) - 1}; }
 
 std::int64_t writes(const Geometry& g, int layer, std::int64_t strength_percent, std::int64_t inputs) {
   const std::int64_t full = fixed_inverse_root(inputs) * strength_percent / 100;
