@@ -225,6 +225,18 @@ TEST(Scheduler, AStopThatComesAfterTheEndWasDecidedStillBeatsIt) {
   EXPECT_EQ(world.ends[id].completion_tokens, 2);
 }
 
+TEST(Scheduler, AStopBeatsNeitherACancellationNorAnEarlierEnd) {
+  World world;
+  const RequestId cancelled = world.submit(10, 9);
+  const RequestId ended = world.submit(12, 2);
+  (void)world.tick();
+  (void)world.tick();
+  world.mailbox.cancel(cancelled);
+  world.mailbox.stop_at(cancelled, 0);
+  world.mailbox.stop_at(ended, 1);  // its last token
+  EXPECT_EQ(world.tick(), (Log{"drop 1+ 2+", "end 1 Cancelled", "token 2", "end 2 Length"}));
+}
+
 // proves R2.7
 TEST(Scheduler, NonFiniteLogitsEndThatRequestOnly) {
   FakeExecutor::Options options;
