@@ -206,7 +206,7 @@ def main() -> None:
     text, vocab = model.config.get_text_config(), model.config.get_text_config().vocab_size
     make = torch.Generator().manual_seed(args.seed)
     prompts, replay = [], Replay(model, args.device)
-    whole_difference = 0.0
+    differences = []
     for ids in prompts_of(args, vocab):
         started = time.time()
         cache, logprobs = replay.start(ids)
@@ -218,11 +218,12 @@ def main() -> None:
             with torch.no_grad():
                 whole = torch.log_softmax(model(torch.tensor([ids + forced], device=args.device)).logits[0, len(ids) - 1:].float().cpu(), -1)
             top = torch.topk(whole, STORED).indices
-            whole_difference = max(whole_difference, (whole - torch.stack(rows)).gather(1, top).abs().max().item())
+            differences.append((whole - torch.stack(rows)).gather(1, top).abs().max().item())
         prompts.append({"tokens": ids, "forced": forced, "truth": [truth_entry(row) for row in rows]})
         print(f"float32: {len(ids)} tokens in {time.time() - started:.1f} s", flush=True)
-    print(f"float32, cached against whole: largest difference of a stored logprob {whole_difference:.2e}")
-    assert whole_difference < 5e-3
+    whole_difference = max(differences) if differences else None  # long prompts are not run a second time
+    print("float32, cached against whole: largest difference of a stored logprob", whole_difference)
+    assert whole_difference is None or whole_difference < 5e-3
     del model, replay
 
     model = load(args.model, torch.bfloat16, args.device)
@@ -246,7 +247,7 @@ def main() -> None:
         "made_with": {"transformers": transformers.__version__, "torch": torch.__version__, "python": platform.python_version(),
                       "device": torch.cuda.get_device_name() if args.device.startswith("cuda") else platform.machine(),
                       "attention": "sdpa", "recurrent_state": "float32", "inv_freq": "float32", "seed": args.seed,
-                      "truth_cached_against_whole": round(whole_difference, 7)},
+                      "truth_cached_against_whole": whole_difference and round(whole_difference, 7)},
         "floor": floor,
         "floor_per_prompt_mean": [score([prompt], [rows])["mean"] for prompt, rows in zip(prompts, judged)],
         "power": power,
