@@ -16,5 +16,7 @@ void add_serve(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_tokenize(CLI::App& app, Action& action);
 void add_fabricate(CLI::App& app, Action& action);
+void add_gate(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
 
 }  // namespace tandem::cli

@@ -22,6 +22,8 @@ int main(int argc, char** argv) {
   tandem::cli::add_inspect(app, action);
   tandem::cli::add_tokenize(app, action);
   tandem::cli::add_fabricate(app, action);
+  tandem::cli::add_gate(app, action);
+  tandem::cli::add_bench(app, action);
   CLI11_PARSE(app, argc, argv);
 
   const tandem::Result<int> status = action();

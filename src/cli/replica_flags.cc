@@ -153,6 +153,8 @@ Result<Replica> to_options(const ReplicaFlags& flags) {
     set(*e.step_deadline, flags.step_deadline);
   }
   e.nan_fill_freed = flags.nan_fill;
+  // The host prepares the next step while the device runs this one.
+  e.max_in_flight = e.devices.kind == rank::DeviceKind::Cuda ? 2 : 1;
   e.record_decode = flags.cuda_graphs != "off" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() == 1;
   if (flags.cuda_graphs == "auto" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() > 1)
     log_info("[cuda-graphs] auto: steps run eager with {} ranks", e.devices.ordinals.size());

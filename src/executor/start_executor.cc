@@ -138,13 +138,16 @@ Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& opti
                                 options.memory_bytes.empty() ? 0 : options.memory_bytes.front());
   settings->devices = options.devices;
   settings->nan_fill_freed = options.nan_fill_freed;
+  settings->record_decode = options.record_decode && options.devices.ordinals.size() == 1;
   settings->hash_residual = options.hash_residual;
   settings->on_step = options.on_step;
 
   Deadlines deadlines = options.deadlines;
   deadlines.step =
       options.step_deadline.value_or(on_cuda(options) ? std::chrono::seconds(30) : std::chrono::seconds(600));
-  TANDEM_ASSIGN(settings->group, rank::make_group(options.devices, deadlines.init, deadlines.step));
+  // The controller's deadlines come first: it knows what every rank is doing, a rank only who is missing.
+  TANDEM_ASSIGN(settings->group, rank::make_group(options.devices, deadlines.init + deadlines.abort_grace,
+                                                  deadlines.step + deadlines.abort_grace));
 
   RankExecutorOptions ranks;
   ranks.group = settings->group;

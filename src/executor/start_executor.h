@@ -40,6 +40,7 @@ struct ExecutorOptions {
   ops::LogprobsMode logprobs = ops::LogprobsMode::Raw;
   model::VectorRounding rounding = model::VectorRounding::Bf16;
   int max_in_flight = 1;
+  bool record_decode = false;  // recorded decode steps (CUDA graphs); for one rank only (R6.3)
   std::optional<Nanoseconds> step_deadline;  // 600 s | 30 s; the others stand in `deadlines`
   Deadlines deadlines;
 

@@ -43,14 +43,41 @@ Result<Forward> Forward::make(ops::Backend& backend, comm::Communicator& comm, c
 }
 
 Result<std::uint64_t> Forward::run(const ops::StepView& step) {
-  const int tokens = step.total_tokens();
   TANDEM_TRY(backend_->begin_step(step));
   hashes_.clear();
+  bool replayed = false;
+  if (!options_.hash_residual) {
+    TANDEM_ASSIGN(replayed, backend_->replay());
+  }
+  if (!replayed) TANDEM_TRY(operators(step));
+  return backend_->end_step();
+}
+
+Result<void> Forward::operators(const ops::StepView& step) {
+  const int tokens = step.total_tokens();
   TANDEM_TRY(backend_->embed({.weight = weights_.embedding, .x = first(scratch_.residual, tokens)}));
   TANDEM_TRY(note_residual(tokens));
   TANDEM_TRY(layers(tokens));
-  TANDEM_TRY(choose(step));
-  return backend_->end_step();
+  return choose(step);
+}
+
+Result<void> Forward::record_decode(int rows, SlotId trash, PageId scratch) {
+  const std::vector<TokenId> tokens(static_cast<std::size_t>(rows), 0);
+  std::vector<ops::StepRow> step_rows;
+  std::vector<ops::LogitRow> logit_rows;
+  for (int r = 0; r < rows; ++r) {
+    step_rows.push_back({.token_begin = r, .slot = trash, .page_count = 1});
+    logit_rows.push_back({.token = r, .slot = trash});
+  }
+  const ops::StepView step{.tokens = tokens, .rows = step_rows, .pages = std::span(&scratch, 1),
+                           .logit_rows = logit_rows, .decode_rows = rows};
+  TANDEM_TRY(backend_->begin_step(step));
+  TANDEM_TRY(backend_->begin_recording());
+  TANDEM_TRY(operators(step));
+  TANDEM_TRY(backend_->end_recording());
+  TANDEM_ASSIGN(const std::uint64_t ticket, backend_->end_step());
+  TANDEM_TRY(backend_->wait(ticket));
+  return {};
 }
 
 // Each block's output meets the residual together with the norm that follows it, so the first norm stands

@@ -45,6 +45,11 @@ class Forward {
   // Errors: the backend's and the communicator's; the replica is then lost.
   [[nodiscard]] Result<std::uint64_t> run(const ops::StepView& step);
 
+  // Records the operators of a step of `rows` decode rows that all sample, for backends that can
+  // (Backend::can_record): later such steps run the recording. Nothing is executed, and only `trash` and
+  // `scratch` are named. After bind, before serving; a world of one only. Errors: the backend's.
+  [[nodiscard]] Result<void> record_decode(int rows, SlotId trash, PageId scratch);
+
   // With hash_residual: entry 0 after the embedding, entry i + 1 after layer i, of the latest step.
   [[nodiscard]] std::span<const std::uint64_t> residual_hashes() const { return hashes_; }
 
@@ -57,6 +62,7 @@ class Forward {
   Forward(ops::Backend& backend, comm::Communicator& comm, const Geometry& geometry, const Partition& partition)
       : backend_(&backend), comm_(&comm), geometry_(geometry), partition_(partition) {}
 
+  [[nodiscard]] Result<void> operators(const ops::StepView& step);
   [[nodiscard]] Result<void> layers(int tokens);
   [[nodiscard]] Result<void> mix(const FullMixer& mixer, int index, int tokens);
   [[nodiscard]] Result<void> mix(const LinearMixer& mixer, int index, int tokens);

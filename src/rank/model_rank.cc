@@ -147,6 +147,9 @@ Result<void> ModelRank::allocate(const AllocateCommand& sizes) {
     for (int page = 0; page <= sizes.pages; ++page) TANDEM_TRY(pools_->fill_with_nan(PageId{page}));
   }
   TANDEM_TRY(model::self_check(*backend_, *forward_, SlotId{sizes.slots}, PageId{sizes.pages}));
+  if (settings_->record_decode && backend_->can_record())
+    for (int rows = 1; rows <= sizes.slots; ++rows)
+      TANDEM_TRY(forward_->record_decode(rows, SlotId{sizes.slots}, PageId{sizes.pages}));
   TANDEM_TRY(backend_->synchronize());
   return comm_->barrier();
 }

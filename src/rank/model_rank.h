@@ -49,6 +49,7 @@ struct RankSettings {
   DeviceChoice devices;
   std::shared_ptr<comm::Group> group;
 
+  bool record_decode = false;  // recorded decode steps (CUDA graphs), one for every number of rows
   bool nan_fill_freed = false;                    // debug (R4.5): memory that no request holds is NaN
   bool hash_residual = false;                     // debug (R7.7)
   std::function<void(const StepTrace&)> on_step;  // debug: after each step is queued, on each rank's thread

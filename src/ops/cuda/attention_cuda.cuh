@@ -19,8 +19,7 @@ inline constexpr int kPrefillTokensAtOnce = 128;
 
 // Attention of the step's prefill rows over their pages, output gate included.
 // 4 * 256 flops a query head and (query, key) pair under the causal mask; limit: tensor cores.
-[[nodiscard]] Result<void> attention_prefill(const Context& context, const DeviceStep& step, const AttentionArgs& args,
-                                             float* partials);
+[[nodiscard]] Result<void> attention_prefill(const Context& context, const DeviceStep& step, const AttentionArgs& args);
 
 // The decode kernel for any tokens of the step, each with all its past: the plain twin of the prefill kernel.
 [[nodiscard]] Result<void> attention_tokens(const Context& context, const DeviceStep& step, const AttentionArgs& args,

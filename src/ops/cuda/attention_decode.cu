@@ -2,6 +2,7 @@
 
 #include "ops/cuda/attention_cuda.cuh"
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/matrix_units.cuh"
 
 namespace tandem::ops::cuda {
@@ -29,7 +30,6 @@ struct Shared {
   bf16 weights[kPageTokens][kHeads];
   float largest[kWarps][kHeads];
   float sums[kWarps][kHeads];
-  std::uint64_t loaded[kStages];
 };
 
 int splits_for(int tokens, int kv_heads) {
@@ -43,6 +43,8 @@ __global__ void __launch_bounds__(kThreads)
     split_kernel(DeviceStep step, AttentionArgs args, Partial* partials, int first_token, int splits, int group) {
   extern __shared__ __align__(128) char dynamic[];
   auto& shared = *reinterpret_cast<Shared*>(dynamic);
+  let_next_start();
+  wait_for_inputs();
   const int t = first_token + blockIdx.x, kv_head = blockIdx.y, split = blockIdx.z;
   const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const TokenInfo token = step.tokens[t];
@@ -52,26 +54,22 @@ __global__ void __launch_bounds__(kThreads)
   const int first_page = min(pages, split * pages_a_split), end_page = min(pages, first_page + pages_a_split);
   const std::int32_t* const table = step.page_table + static_cast<std::int64_t>(token.slot) * step.max_pages;
 
-  // Warp 0: every lane copies two rows of K and of V; rows past the last key are not read.
+  // Every thread copies its 16 bytes of every fourth row; rows past the last key become zero, since a weight
+  // of zero needs a value that is a number. One group a page, empty past the last one.
   const auto begin_load = [&](int page) {
-    if (page >= end_page || warp != 0) return;
-    const int stage = (page - first_page) % kStages;
-    const int rows = min(kPageTokens, keys - page * kPageTokens);
-    if (lane == 0) barrier_expect(&shared.loaded[stage], static_cast<std::uint32_t>(rows) * 2 * kHeadDim * sizeof(bf16));
-    __syncwarp();
-    const bf16* from = args.kv.base + table[page] * args.kv.page_stride + static_cast<std::int64_t>(kv_head) * kPageTokens * kHeadDim;
-    for (int r = lane; r < rows; r += 32) {
-      bulk_load(shared.k[stage][r], from + r * kHeadDim, kHeadDim * sizeof(bf16), &shared.loaded[stage]);
-      bulk_load(shared.v[stage][r], from + args.kv.v_offset + r * kHeadDim, kHeadDim * sizeof(bf16), &shared.loaded[stage]);
+    if (page < end_page) {
+      const int stage = (page - first_page) % kStages;
+      const int rows = keys - page * kPageTokens;  // may exceed the page
+      const bf16* from = args.kv.base + table[page] * args.kv.page_stride + static_cast<std::int64_t>(kv_head) * kPageTokens * kHeadDim + lane * 8;
+#pragma unroll 8
+      for (int r = warp; r < kPageTokens; r += kWarps) {
+        async_copy16(&shared.k[stage][r][lane * 8], from + r * kHeadDim, r < rows);
+        async_copy16(&shared.v[stage][r][lane * 8], from + args.kv.v_offset + r * kHeadDim, r < rows);
+      }
     }
+    async_commit();
   };
-
-  if (thread == 0) {
-    for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1);
-    barrier_init_fence();
-  }
-  __syncthreads();
-  for (int i = 0; i < kStages; ++i) begin_load(first_page + i);
+  for (int i = 0; i < kStages - 1; ++i) begin_load(first_page + i);
 
   // Q^T: head lane / 4, dimensions 16 k + 2 (lane % 4) + {0, 1, 8, 9}.
   std::uint32_t q[kHeadDim / 16][2];
@@ -88,10 +86,10 @@ __global__ void __launch_bounds__(kThreads)
   float answer[4][4] = {};
   for (int page = first_page; page < end_page; ++page) {
     const int stage = (page - first_page) % kStages;
-    barrier_wait(&shared.loaded[stage], ((page - first_page) / kStages) & 1);
-    const int rows = keys - page * kPageTokens;  // may exceed the page
-    for (int r = rows + warp; r < kPageTokens; r += kWarps)  // a weight of zero needs a value that is a number
-      *reinterpret_cast<uint4*>(&shared.v[stage][r][lane * 8]) = make_uint4(0, 0, 0, 0);
+    async_wait<kStages - 2>();
+    __syncthreads();  // the page is there, and the stage of the page before is free
+    begin_load(page + kStages - 1);
+    const int rows = keys - page * kPageTokens;
 
     float score[4] = {};
 #pragma unroll
@@ -144,8 +142,6 @@ __global__ void __launch_bounds__(kThreads)
         multiply_add(answer[m], a, b[0], b[1]);
       }
     }
-    __syncthreads();  // the stage, the weights and the maxima are free
-    begin_load(page + kStages);
   }
 
 #pragma unroll
@@ -188,6 +184,8 @@ __global__ void __launch_bounds__(kThreads)
 // One block a token and query head: the splits' partials meet, then the output gate.
 __global__ void __launch_bounds__(kHeadDim)
     combine_kernel(AttentionArgs args, const Partial* partials, int first_token, int splits) {
+  let_next_start();
+  wait_for_inputs();
   const int t = first_token + blockIdx.x, head = blockIdx.y, i = threadIdx.x;
   const Partial* mine = partials + (static_cast<std::int64_t>(blockIdx.x) * gridDim.y + head) * splits;
   float top = -INFINITY;
@@ -222,11 +220,13 @@ Result<void> attention_tokens(const Context& context, const DeviceStep& step, co
     return fail(ErrorKind::Unsupported, "[attention] " + std::to_string(group) + " query heads a kv head; this backend takes up to 8");
   auto* const out = reinterpret_cast<Partial*>(partials);
   const int splits = splits_for(tokens, kv_heads);
-  split_kernel<<<dim3(tokens, kv_heads, splits), kThreads, sizeof(Shared), context.stream>>>(step, args, out, first_token, splits, group);
-  TANDEM_TRY(launched("attention_decode"));
+  const auto count = static_cast<unsigned>(tokens);
+  TANDEM_TRY(launch_early(context, "attention_decode", split_kernel,
+                          {dim3(count, static_cast<unsigned>(kv_heads), static_cast<unsigned>(splits)), dim3(kThreads), sizeof(Shared)}, step, args,
+                          out, first_token, splits, group));
   if (splits == 1) return {};
-  combine_kernel<<<dim3(tokens, kv_heads * group), kHeadDim, 0, context.stream>>>(args, out, first_token, splits);
-  return launched("attention_decode, combine");
+  return launch_early(context, "attention_decode, combine", combine_kernel,
+                      {dim3(count, static_cast<unsigned>(kv_heads * group)), dim3(kHeadDim)}, args, out, first_token, splits);
 }
 
 Result<void> attention_decode(const Context& context, const DeviceStep& step, const AttentionArgs& args, float* partials) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
@@ -25,6 +26,8 @@ InverseFrequencies inverse_frequencies(float theta) {
 // lie four lanes apart (lanes 0-3 and 4-7).
 __global__ void prepare_kernel(DeviceStep step, AttentionPrepareArgs args, InverseFrequencies rotary,
                                int query_heads, int work) {
+  let_next_start();
+  wait_for_inputs();
   const int item = blockIdx.x * kWarps + (threadIdx.x >> 5);
   if (item >= work) return;
   const int lane = threadIdx.x & 31;
@@ -87,9 +90,9 @@ Result<void> attention_prepare(const Context& context, const DeviceStep& step, c
   if (step.total_tokens == 0) return {};
   const auto query_heads = static_cast<int>(args.q.size(1));
   const int work = step.total_tokens * (query_heads + 2 * args.kv.kv_heads);
-  prepare_kernel<<<(work + kWarps - 1) / kWarps, kWarps * 32, 0, context.stream>>>(
-      step, args, inverse_frequencies(args.rope_theta), query_heads, work);
-  return launched("attention_prepare");
+  return launch_early(context, "attention_prepare", prepare_kernel,
+                      {dim3(static_cast<unsigned>((work + kWarps - 1) / kWarps)), dim3(kWarps * 32)}, step, args,
+                      inverse_frequencies(args.rope_theta), query_heads, work);
 }
 
 }  // namespace tandem::ops::cuda

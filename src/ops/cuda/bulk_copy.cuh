@@ -56,4 +56,34 @@ __device__ __forceinline__ void async_fence() { asm volatile("fence.proxy.async.
 __device__ __forceinline__ void bulk_stores_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 __device__ __forceinline__ void bulk_stores_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
+// A box of a described tensor; its bytes count at the barrier, those outside the tensor too. One thread issues.
+__device__ __forceinline__ void tensor_load(void* shared, const void* map, int x, int y, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(x), "r"(y), "r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void tensor_load(void* shared, const void* map, int x, int y, int z, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+               : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
+// 16 bytes a thread from device to shared memory, for rows too small for the engine above (which takes tens
+// of nanoseconds a copy). Zeros where `valid` is false. A thread's copies since its last commit are a group.
+__device__ __forceinline__ void async_copy16(void* shared, const void* global, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global), "r"(valid ? 16 : 0)
+               : "memory");
+}
+__device__ __forceinline__ void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// All but the thread's newest kPending groups have arrived; a block barrier shows them to other threads.
+template <int kPending>
+__device__ __forceinline__ void async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
 }  // namespace tandem::ops::cuda

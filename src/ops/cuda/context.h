@@ -22,6 +22,8 @@ struct Context {
   std::size_t workspace_bytes = 0;
 };
 
+inline constexpr int kPrefillTile = 128;  // tokens of a prefill row that one block attends for
+
 // One token of the step on the device.
 struct TokenInfo {
   std::int32_t id;   // kLastSampled: take last_sampled[slot of the row]
@@ -77,6 +79,7 @@ struct DeviceStep {
   int decode_rows = 0;
   int total_logit_rows = 0;
   int longest_prefill = 0;                     // tokens of the longest prefill row
+  int prefill_tiles = 0;                       // of 128 tokens or less, of all prefill rows
   int prefill_chunks = 0;                      // of 64 tokens or less, of all prefill rows
   int longest_context = 0;                     // base_pos + tokens of the longest row
 };

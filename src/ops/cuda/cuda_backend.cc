@@ -230,7 +230,7 @@ Result<void> CudaBackend::attention_prepare(const AttentionPrepareArgs& args) {
 
 Result<void> CudaBackend::attention(const AttentionArgs& args) {
   TANDEM_TRY(attention_decode(context_, steps_.step(), args, attention_partials_));
-  return attention_prefill(context_, steps_.step(), args, attention_partials_);
+  return attention_prefill(context_, steps_.step(), args);
 }
 
 Result<void> CudaBackend::delta_prepare(const DeltaPrepareArgs& args) {

@@ -7,6 +7,7 @@
 
 #include "comm/world_of_one.h"
 #include "ops/cuda/cuda_backend.h"
+#include "ops/cuda/l2_flush.cuh"
 #include "ops/test_tools.h"
 
 // Every operator at the shapes of Qwen3.5-4B, one rank: device time by events, median of cold-L2 runs,
@@ -39,7 +40,7 @@ struct Bench {
   double time(const std::function<Result<void>()>& run) {
     std::vector<float> times;
     for (int i = 0; i < kRuns + 2; ++i) {
-      cudaMemsetAsync(flush, i, flush_bytes, backend.context().stream);
+      (void)flush_l2(backend.context(), flush, flush_bytes, static_cast<unsigned*>(flush));
       cudaEventRecord(begin, backend.context().stream);
       if (const auto result = run(); !result) {
         std::printf("%s\n", result.error().message.c_str());

@@ -24,9 +24,7 @@ struct Stage {
 };
 struct Shared {
   Stage stage[kStages];
-  std::uint64_t loaded[kStages];
 };
-constexpr std::uint32_t kBytesAToken = 3 * D * sizeof(bf16) + kColumns * sizeof(bf16) + kScoreRowUsed;
 
 // One block a row, value head and half of its value dimensions; each warp has 16 of them and works alone.
 // Everything is transposed, so that what one product leaves in registers is the left side of the next:
@@ -46,29 +44,38 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
   const int chunks = (row.tokens + kChunk - 1) / kChunk;
 
   const auto count_of = [&](int chunk) { return min(kChunk, row.tokens - chunk * kChunk); };
-  // Warp 0: a lane copies every 32nd token's rows.
+  // 16 bytes a thread and turn; tokens past the row's end count as zero. One group a chunk, empty past the
+  // last one.
   const auto begin_load = [&](int chunk) {
-    if (chunk >= chunks || warp != 0) return;
-    Stage& stage = shared.stage[chunk % kStages];
-    std::uint64_t* const barrier = &shared.loaded[chunk % kStages];
-    const int count = count_of(chunk);
-    if (lane == 0) barrier_expect(barrier, static_cast<std::uint32_t>(count) * kBytesAToken);
-    __syncwarp();
-    for (int i = lane; i < count; i += 32) {
-      const std::int64_t t = row.token_begin + chunk * kChunk + i;
-      bulk_load(stage.w[i], scratch.w + (t * value_heads + head) * D, D * sizeof(bf16), barrier);
-      bulk_load(stage.query[i], scratch.query + (t * key_heads + key_head) * D, D * sizeof(bf16), barrier);
-      bulk_load(stage.key[i], scratch.key + (t * key_heads + key_head) * D, D * sizeof(bf16), barrier);
-      bulk_load(stage.u[i], scratch.u + (t * value_heads + head) * D + first_column, kColumns * sizeof(bf16), barrier);
-      bulk_load(stage.scores[i], scratch.scores + (t * value_heads + head) * kScoreRow, kScoreRowUsed, barrier);
+    if (chunk < chunks) {
+      Stage& stage = shared.stage[chunk % kStages];
+      const int count = count_of(chunk);
+      const std::int64_t first = row.token_begin + chunk * kChunk;
+      constexpr int kWide = D / 8, kNarrow = kColumns / 8, kScorePieces = kScoreRowUsed / 16;
+#pragma unroll 4
+      for (int i = thread; i < kChunk * kWide; i += kThreads) {
+        const int t = i / kWide, at = i % kWide * 8;
+        const bool valid = t < count;
+        const std::int64_t token = first + (valid ? t : 0);
+        async_copy16(&stage.w[t][at], scratch.w + (token * value_heads + head) * D + at, valid);
+        async_copy16(&stage.query[t][at], scratch.query + (token * key_heads + key_head) * D + at, valid);
+        async_copy16(&stage.key[t][at], scratch.key + (token * key_heads + key_head) * D + at, valid);
+      }
+#pragma unroll
+      for (int i = thread; i < kChunk * kNarrow; i += kThreads) {
+        const int t = i / kNarrow, at = i % kNarrow * 8;
+        const bool valid = t < count;
+        async_copy16(&stage.u[t][at], scratch.u + ((first + (valid ? t : 0)) * value_heads + head) * D + first_column + at, valid);
+      }
+      for (int i = thread; i < kChunk * kScorePieces; i += kThreads) {
+        const int t = i / kScorePieces, at = i % kScorePieces * 8;
+        const bool valid = t < count;
+        async_copy16(&stage.scores[t][at], scratch.scores + ((first + (valid ? t : 0)) * value_heads + head) * kScoreRow + at * 2, valid);
+      }
     }
+    async_commit();
   };
-  if (thread == 0) {
-    for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1);
-    barrier_init_fence();
-  }
-  __syncthreads();
-  for (int i = 0; i < kStages; ++i) begin_load(i);
+  for (int i = 0; i < kStages - 1; ++i) begin_load(i);
 
   // S^T: rows first_column + 16 warp + lane / 4 (+ 8), key dimensions 8 n + 2 (lane % 4) (+ 1).
   float s[D / 8][4];
@@ -83,20 +90,9 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
   for (int chunk = 0; chunk < chunks; ++chunk) {
     Stage& stage = shared.stage[chunk % kStages];
     const int count = count_of(chunk);
-    barrier_wait(&shared.loaded[chunk % kStages], (chunk / kStages) & 1);
-    if (count < kChunk) {  // the row's last chunk: what is not there counts as zero
-      for (int i = count + warp; i < kChunk; i += kWarps) {
-        for (int at = lane * 4; at < D; at += 128) {
-          *reinterpret_cast<uint2*>(&stage.w[i][at]) = make_uint2(0, 0);
-          *reinterpret_cast<uint2*>(&stage.query[i][at]) = make_uint2(0, 0);
-          *reinterpret_cast<uint2*>(&stage.key[i][at]) = make_uint2(0, 0);
-        }
-        *reinterpret_cast<unsigned*>(&stage.u[i][lane * 2]) = 0;
-        *reinterpret_cast<unsigned*>(&stage.scores[i][lane * 2]) = 0;
-        if (lane == 0) *reinterpret_cast<float*>(&stage.scores[i][kChunk]) = 0.0f;
-      }
-      __syncthreads();
-    }
+    async_wait<kStages - 2>();
+    __syncthreads();  // the chunk is there, and the stage of the chunk before is free
+    begin_load(chunk + kStages - 1);
     const auto g = [&](int t) { return *reinterpret_cast<const float*>(&stage.scores[t][kChunk]); };
     const float g_last = g(count - 1);
 
@@ -179,9 +175,6 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
       *reinterpret_cast<uint4*>(args.y.data + t * args.y.stride[0] + head * args.y.stride[1] + first_column + warp * 16 + i % 2 * 8) =
           *reinterpret_cast<const uint4*>(&stage.u[i / 2][warp * 16 + i % 2 * 8]);
     }
-    async_fence();
-    __syncthreads();  // the stage is free
-    begin_load(chunk + kStages);
   }
 
 #pragma unroll

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/delta_cuda.cuh"
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
@@ -58,6 +59,8 @@ __global__ void __launch_bounds__(kThreads) delta_decode_kernel(DeviceStep step,
   __shared__ float norms[kWarps];
   __shared__ float squares;
 
+  let_next_start();
+  wait_for_inputs();
   const cg::cluster_group cluster = cg::this_cluster();
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
   const int slice = blockIdx.x % kSlices;
@@ -195,19 +198,11 @@ __global__ void __launch_bounds__(kThreads) delta_decode_kernel(DeviceStep step,
 
 template <int kColumns>
 Result<void> launch(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args) {
-  const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(heads_a_key * (D / kColumns));
-  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(args.shape.value_heads * (D / kColumns)),
-                        static_cast<unsigned>(step.decode_rows));
-  config.blockDim = dim3(kThreads);
-  config.stream = context.stream;
-  config.attrs = &cluster;
-  config.numAttrs = 1;
-  return checked(cudaLaunchKernelEx(&config, delta_decode_kernel<kColumns>, step, args), "delta_decode");
+  const auto slices = static_cast<unsigned>(D / kColumns);
+  return launch_early(context, "delta_decode", delta_decode_kernel<kColumns>,
+                      {dim3(static_cast<unsigned>(args.shape.value_heads) * slices, static_cast<unsigned>(step.decode_rows)), dim3(kThreads), 0,
+                       static_cast<unsigned>(args.shape.value_heads / args.shape.key_heads) * slices},
+                      step, args);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "ops/cuda/bulk_copy.cuh"
 #include "ops/cuda/delta_cuda.cuh"
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
@@ -67,6 +68,8 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
   extern __shared__ __align__(128) char dynamic[];
   auto* const states = reinterpret_cast<float*>(dynamic);  // [kStages][D][D]
   auto& shared = *reinterpret_cast<Shared*>(dynamic + kStages * kStateBytes);
+  let_next_start();
+  wait_for_inputs();
   const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
   const int key_width = args.shape.key_heads * D;
@@ -227,8 +230,8 @@ Result<void> prepare_delta_stream() {
 
 Result<void> delta_decode_stream(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args) {
   const int units = step.decode_rows * args.shape.key_heads;
-  delta_stream_kernel<<<std::min(units, context.multiprocessors), kThreads, kSharedBytes, context.stream>>>(step, args, units);
-  return launched("delta_decode");
+  return launch_early(context, "delta_decode", delta_stream_kernel,
+                      {dim3(static_cast<unsigned>(std::min(units, context.multiprocessors))), dim3(kThreads), kSharedBytes}, step, args, units);
 }
 
 }  // namespace tandem::ops::cuda

@@ -1,5 +1,6 @@
 #include "ops/cuda/device_math.cuh"
 #include "ops/cuda/embed.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
@@ -8,6 +9,8 @@ constexpr int kThreads = 128;
 
 // One block a token; 16 bytes a thread and turn.
 __global__ void embed_kernel(DeviceStep step, EmbedArgs args) {
+  let_next_start();
+  wait_for_inputs();
   const TokenInfo token = step.tokens[blockIdx.x];
   const std::int64_t id = token.id >= 0 ? token.id : step.last_sampled[token.slot];
   const auto* from = reinterpret_cast<const uint4*>(args.weight.table + id * args.weight.hidden);
@@ -38,8 +41,7 @@ Result<void> apply_page_updates(const Context& context, const DeviceStep& step) 
 
 Result<void> embed(const Context& context, const DeviceStep& step, const EmbedArgs& args) {
   if (step.total_tokens == 0) return {};
-  embed_kernel<<<step.total_tokens, kThreads, 0, context.stream>>>(step, args);
-  return launched("embed");
+  return launch_early(context, "embed", embed_kernel, {dim3(static_cast<unsigned>(step.total_tokens)), dim3(kThreads)}, step, args);
 }
 
 Result<void> store_last_sampled(const Context& context, const DeviceStep& step, const std::int32_t* ids) {

@@ -1,10 +1,13 @@
 #include "ops/cuda/device_math.cuh"
 #include "ops/cuda/head_cuda.cuh"
+#include "ops/cuda/launch.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
 
 __global__ void gather_kernel(DeviceStep step, View<const bf16, 2> hidden, int first, View<bf16, 2> gathered) {
+  let_next_start();
+  wait_for_inputs();
   const auto* from = reinterpret_cast<const uint4*>(hidden.data +
                                                     step.logit_rows[first + blockIdx.x].token * hidden.stride[0]);
   auto* to = reinterpret_cast<uint4*>(gathered.data + blockIdx.x * gathered.stride[0]);
@@ -13,6 +16,8 @@ __global__ void gather_kernel(DeviceStep step, View<const bf16, 2> hidden, int f
 
 // 8 logits a thread; grid: vocabulary blocks x rows.
 __global__ void widen_kernel(View<const bf16, 2> narrow, View<float, 2> logits) {
+  let_next_start();
+  wait_for_inputs();
   const std::int64_t at = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * 8;
   if (at >= logits.shape[1]) return;
   const uint4 word = *reinterpret_cast<const uint4*>(narrow.data + blockIdx.y * narrow.stride[0] + at);
@@ -27,8 +32,7 @@ Result<void> gather_hidden(const Context& context, const DeviceStep& step, View<
                            View<bf16, 2> gathered) {
   const auto rows = static_cast<unsigned>(gathered.size(0));
   if (rows == 0) return {};
-  gather_kernel<<<rows, 128, 0, context.stream>>>(step, hidden, first, gathered);
-  return launched("gather_hidden");
+  return launch_early(context, "gather_hidden", gather_kernel, {dim3(rows), dim3(128)}, step, hidden, first, gathered);
 }
 
 Result<void> widen_logits(const Context& context, View<const bf16, 2> narrow, View<float, 2> logits) {
@@ -36,8 +40,7 @@ Result<void> widen_logits(const Context& context, View<const bf16, 2> narrow, Vi
   if (rows == 0) return {};
   constexpr int kThreads = 256;
   const dim3 grid(static_cast<unsigned>((logits.size(1) / 8 + kThreads - 1) / kThreads), rows);
-  widen_kernel<<<grid, kThreads, 0, context.stream>>>(narrow, logits);
-  return launched("widen_logits");
+  return launch_early(context, "widen_logits", widen_kernel, {grid, dim3(kThreads)}, narrow, logits);
 }
 
 }  // namespace tandem::ops::cuda

@@ -1,13 +1,14 @@
 #include <algorithm>
 
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/linear_stream.cuh"
 #include "ops/cuda/matrix_units.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
 
-constexpr int kWarps = 16;
+constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kTile = 8;                   // weight rows of one product, the width of the instruction
 constexpr int kInputsABlock = 32;          // inputs a warp takes at once: 16 bytes a lane
@@ -26,13 +27,13 @@ struct Stream {
   int parts;         // a warp's share of the inputs is this many times kBlocks blocks
 };
 
-// Every block has its own outputs and all inputs; warp w takes inputs [w, w + 1) * cols / 16 of every
+// Every block has its own outputs and all inputs; warp w takes inputs [w, w + 1) * cols / 8 of every
 // tile of 8 weight rows, and the warps' partial sums meet in shared memory after a pass of up to
 // kMostTilesAPass tiles. Tokens are the rows of the product, weight rows its columns. The order of the
 // inputs within a block of 32 is permuted alike on both sides, so that a lane's 16 bytes of a weight row
 // are its fragments for two products.
 template <int kBlocks, bool kSwiglu>
-__global__ void __launch_bounds__(kThreads, 1) stream_kernel(Stream args) {
+__global__ void __launch_bounds__(kThreads, 2) stream_kernel(Stream args) {
   constexpr int kDepth = std::max(1, kRegistersInFlight / (4 * kBlocks));
   extern __shared__ __align__(16) char dynamic[];
   const int tokens = static_cast<int>(args.x.shape[0]);
@@ -62,6 +63,8 @@ __global__ void __launch_bounds__(kThreads, 1) stream_kernel(Stream args) {
   uint4 loaded[kDepth][kBlocks];
 #pragma unroll
   for (int d = 0; d < kDepth; ++d) load(d, loaded[d]);
+  let_next_start();
+  wait_for_inputs();
 
   for (int t = 0; t < tokens; ++t)
     for (int i = thread * 8; i < args.cols; i += kThreads * 8)
@@ -123,7 +126,7 @@ struct Split {
   int blocks, parts;
 };
 
-// cols / 512 blocks of 32 inputs for each of 16 warps, as parts times a compiled number of blocks.
+// cols / 256 blocks of 32 inputs for each of 8 warps, as parts times a compiled number of blocks.
 Split split_of(std::int64_t cols) {
   if (cols % (kWarps * kInputsABlock) != 0) return {0, 0};
   const auto total = static_cast<int>(cols / (kWarps * kInputsABlock));
@@ -139,8 +142,8 @@ std::size_t shared_bytes(std::int64_t cols, std::int64_t tokens, int tiles) {
 
 template <int kBlocks, bool kSwiglu>
 Result<void> launch(const Context& context, const Stream& args, int grid, std::size_t shared) {
-  stream_kernel<kBlocks, kSwiglu><<<grid, kThreads, shared, context.stream>>>(args);
-  return launched("linear_stream");
+  return launch_early(context, "linear_stream", stream_kernel<kBlocks, kSwiglu>,
+                      {dim3(static_cast<unsigned>(grid)), dim3(kThreads), shared}, args);
 }
 
 template <bool kSwiglu>

@@ -11,7 +11,7 @@ inline constexpr int kMostStreamTokens = 8;
 
 // Few tokens: the weight streams past the activations once, at the speed of memory. Beats cuBLASLt up to
 // kMostStreamTokens (cuda_operators_bench). Reference: ops/reference/linear.cc.
-// Whether a kernel exists for these widths: cols a multiple of 512 with a small quotient, and the
+// Whether a kernel exists for these widths: cols a multiple of 256 with a small quotient, and the
 // activations fit shared memory.
 [[nodiscard]] bool can_stream(const DeviceMatrix& weight, std::int64_t tokens);
 

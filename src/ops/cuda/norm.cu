@@ -1,4 +1,5 @@
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/norm.cuh"
 
 namespace tandem::ops::cuda {
@@ -11,6 +12,8 @@ __global__ void norm_kernel(bf16* x, std::int64_t x_stride, const bf16* partial,
                             const float* weight, bf16* y, std::int64_t y_stride, int hidden, float eps) {
   __shared__ float scratch[32];
   const int at = threadIdx.x * 8;
+  let_next_start();
+  wait_for_inputs();
   float value[8] = {};
   if (at < hidden) {
     auto* row = reinterpret_cast<uint4*>(x + blockIdx.x * x_stride + at);
@@ -50,7 +53,7 @@ __global__ void norm_kernel(bf16* x, std::int64_t x_stride, const bf16* partial,
 }
 
 // Whole warps, 8 elements a thread: hidden sizes up to 8192.
-int threads_for(std::int64_t hidden) { return static_cast<int>((hidden / 8 + 31) / 32 * 32); }
+unsigned threads_for(std::int64_t hidden) { return static_cast<unsigned>((hidden / 8 + 31) / 32 * 32); }
 
 }  // namespace
 
@@ -58,20 +61,18 @@ Result<void> norm(const Context& context, const NormArgs& args) {
   const auto tokens = static_cast<unsigned>(args.x.size(0));
   if (tokens == 0) return {};
   const std::int64_t hidden = args.x.size(1);
-  norm_kernel<false><<<tokens, threads_for(hidden), 0, context.stream>>>(
-      const_cast<bf16*>(args.x.data), args.x.stride[0], nullptr, 0, args.weight, args.y.data, args.y.stride[0],
-      static_cast<int>(hidden), args.eps);
-  return launched("norm");
+  return launch_early(context, "norm", norm_kernel<false>, {dim3(tokens), dim3(threads_for(hidden))},
+                      const_cast<bf16*>(args.x.data), args.x.stride[0], nullptr, 0, args.weight, args.y.data, args.y.stride[0],
+                      static_cast<int>(hidden), args.eps);
 }
 
 Result<void> add_norm(const Context& context, const ReduceAddNormArgs& args) {
   const auto tokens = static_cast<unsigned>(args.residual.size(0));
   if (tokens == 0) return {};
   const std::int64_t hidden = args.residual.size(1);
-  norm_kernel<true><<<tokens, threads_for(hidden), 0, context.stream>>>(
-      args.residual.data, args.residual.stride[0], args.partial.data, args.partial.stride[0], args.weight,
-      args.y.data, args.y.stride[0], static_cast<int>(hidden), args.eps);
-  return launched("add_norm");
+  return launch_early(context, "add_norm", norm_kernel<true>, {dim3(tokens), dim3(threads_for(hidden))}, args.residual.data,
+                      args.residual.stride[0], args.partial.data, args.partial.stride[0], args.weight, args.y.data,
+                      args.y.stride[0], static_cast<int>(hidden), args.eps);
 }
 
 }  // namespace tandem::ops::cuda

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ops/cuda/device_math.cuh"
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/sample_cuda.h"
 #include "ops/philox.h"
 
@@ -304,6 +305,8 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
                   TokenChoice* choices, int share) {
   extern __shared__ float scores[];
   __shared__ Shared shared;
+  let_next_start();
+  wait_for_inputs();
   const cg::cluster_group cluster = cg::this_cluster();
   const int local = blockIdx.x / kCluster;
   const int index = args.first + local;
@@ -455,9 +458,9 @@ Result<void> Sampler::sample(const Context& context, const DeviceStep& step, con
   const auto rows = static_cast<int>(args.logits.size(0));
   if (rows == 0) return {};
   const int share = share_of(static_cast<int>(args.logits.size(1)));
-  sample_kernel<<<rows * kCluster, kThreads, static_cast<std::size_t>(share) * sizeof(float), context.stream>>>(
-      step, args, static_cast<const SlotSettings*>(state_), counts_of(limits_, state_), choices, share);
-  return launched("sample");
+  return launch_early(context, "sample", sample_kernel,
+                      {dim3(static_cast<unsigned>(rows * kCluster)), dim3(kThreads), static_cast<std::size_t>(share) * sizeof(float)}, step, args,
+                      static_cast<const SlotSettings*>(state_), counts_of(limits_, state_), choices, share);
 }
 
 Result<void> Sampler::count(const Context& context, const DeviceStep& step, const std::int32_t* ids) {

@@ -59,12 +59,13 @@ Result<void> StepUpload::upload(const Context& context, const StepView& step, in
   auto* updates = reinterpret_cast<PageUpdate*>(host + places.updates);
 
   int update_count = 0;
-  step_.longest_prefill = step_.longest_context = step_.prefill_chunks = 0;
+  step_.longest_prefill = step_.longest_context = step_.prefill_chunks = step_.prefill_tiles = 0;
   for (int r = 0; r < row_count; ++r) {
     const StepRow& row = step.rows[r];
     rows[r] = {row.token_begin, row.tokens, row.base_pos, row.slot.value};
     if (row.kind == RowKind::Prefill) {
       step_.longest_prefill = std::max(step_.longest_prefill, row.tokens);
+      step_.prefill_tiles += (row.tokens + kPrefillTile - 1) / kPrefillTile;
       step_.prefill_chunks += (row.tokens + kPageTokens - 1) / kPageTokens;
     }
     step_.longest_context = std::max(step_.longest_context, row.base_pos + row.tokens);

@@ -1,0 +1,179 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/bench/report.h"
+#include "cli/bench/target.h"
+#include "cli/bench/workload.h"
+#include "cli/commands.h"
+#include "cli/replica_flags.h"
+#include "engine/make_engine.h"
+#include "text/tokenizer.h"
+
+namespace tandem::cli {
+namespace {
+
+using namespace bench;
+
+constexpr char kExamples[] =
+    "Runs named workloads in this process, or against any OpenAI-compatible server, and prints TTFT, TPOT, ITL and\n"
+    "throughput. Random token ids, greedy, end tokens ignored.\n\n"
+    "  tandem bench --workload solo,batch-8                          the bundled model, in process\n"
+    "  tandem bench ~/models/Qwen3.5-4B --device cuda --workload solo,prompt-8k,batch-64 --json out.json\n"
+    "  tandem bench --url http://127.0.0.1:8000 --served tandem-tiny --workload chat --rate 4";
+
+struct BenchFlags {
+  ReplicaFlags replica;
+  std::vector<std::string> workloads = {"solo"};
+  std::string url, served, json;
+  double rate = 2;
+  int vocab = 4000, prompt_tokens = 0, output_tokens = 0, repetitions = 0;
+};
+
+class Runner {
+ public:
+  Runner(Target& target, int vocab) : target_(target), vocab_(vocab) {}
+
+  Result<Report> run(const Workload& workload, double rate) {
+    lines_.clear();
+    longs_.clear();
+    error_.reset();
+    switch (workload.kind) {
+      case Workload::Kind::Together: together(workload); break;
+      case Workload::Kind::Mixed: mixed(workload); break;
+      case Workload::Kind::Poisson: poisson(workload, rate); break;
+    }
+    if (error_) return fail(*error_);
+    return make_report(workload, lines_, longs_);
+  }
+
+ private:
+  BenchRequest request(int prompt_tokens, int output_tokens) {
+    const std::lock_guard lock(mutex_);
+    BenchRequest made{.prompt = std::vector<TokenId>(static_cast<std::size_t>(prompt_tokens)), .output_tokens = output_tokens};
+    for (TokenId& id : made.prompt) id = static_cast<TokenId>(random_() % static_cast<unsigned>(vocab_));
+    return made;
+  }
+
+  // Runs one request here; keeps its timeline unless it is a warm-up.
+  void one(const BenchRequest& wanted, std::vector<Timeline>* keep) {
+    auto line = target_.run(wanted);
+    const std::lock_guard lock(mutex_);
+    if (!line) {
+      if (!error_) error_ = line.error();
+    } else if (keep) {
+      keep->push_back(std::move(*line));
+    }
+  }
+  bool failed() {
+    const std::lock_guard lock(mutex_);
+    return error_.has_value();
+  }
+
+  void together(const Workload& w) {
+    const bool warm_up = w.repetitions > 1;
+    for (int round = 0; round < w.repetitions && !failed(); ++round) {
+      std::vector<BenchRequest> requests;
+      for (int s = 0; s < w.streams; ++s) requests.push_back(request(w.prompt_tokens, w.output_tokens));
+      std::vector<std::jthread> threads;
+      for (const BenchRequest& wanted : requests)
+        threads.emplace_back([&] { one(wanted, warm_up && round == 0 ? nullptr : &lines_); });
+    }
+  }
+
+  void mixed(const Workload& w) {
+    const Time end = std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<int>(w.seconds * 1000));
+    std::vector<std::jthread> threads;
+    for (int s = 0; s < w.streams; ++s)
+      threads.emplace_back([&] {
+        while (std::chrono::steady_clock::now() < end && !failed()) one(request(w.prompt_tokens, w.output_tokens), &lines_);
+      });
+    for (Time next = std::chrono::steady_clock::now() + std::chrono::seconds(1); next < end && !failed(); next += std::chrono::seconds(1)) {
+      std::this_thread::sleep_until(next);
+      threads.emplace_back([&, wanted = request(w.long_prompt, 1)] { one(wanted, &longs_); });
+    }
+  }
+
+  void poisson(const Workload& w, double rate) {
+    std::exponential_distribution<double> gap(rate);
+    std::vector<std::jthread> threads;
+    const Time begin = std::chrono::steady_clock::now();
+    for (double at = gap(random_); at < w.seconds && !failed(); at += gap(random_)) {
+      std::this_thread::sleep_until(begin + std::chrono::microseconds(static_cast<std::int64_t>(at * 1e6)));
+      threads.emplace_back([&, wanted = request(w.prompt_tokens, w.output_tokens)] { one(wanted, &lines_); });
+    }
+  }
+
+  Target& target_;
+  int vocab_;
+  std::mutex mutex_;
+  std::mt19937 random_{20260101};
+  std::vector<Timeline> lines_, longs_;
+  std::optional<Error> error_;
+};
+
+Result<int> run_all(const BenchFlags& flags, Target& target, int vocab) {
+  Runner runner(target, vocab);
+  std::string json;
+  for (const std::string& name : flags.workloads) {
+    TANDEM_ASSIGN(Workload workload, find_workload(name));
+    if (flags.prompt_tokens > 0) workload.prompt_tokens = flags.prompt_tokens;
+    if (flags.output_tokens > 0) workload.output_tokens = flags.output_tokens;
+    if (flags.repetitions > 0) workload.repetitions = flags.repetitions;
+    TANDEM_ASSIGN(const Report report, runner.run(workload, flags.rate));
+    std::fputs(as_text(report).c_str(), stdout);
+    std::fflush(stdout);
+    json += (json.empty() ? "[" : ",\n ") + as_json(report);
+  }
+  if (!flags.json.empty() && !(std::ofstream(flags.json) << json << "]\n"))
+    return fail(ErrorKind::Io, fmt::format("[json] cannot write {}", flags.json), "json");
+  return 0;
+}
+
+Result<int> bench_in_process(const BenchFlags& flags) {
+  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
+  TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
+  TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
+  TANDEM_ASSIGN(std::unique_ptr<executor::Executor> executor, executor::start_executor(replica.executor));
+  replica.engine.mixed = plan.mixed;
+  replica.engine.steps_in_flight = replica.executor.max_in_flight;
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, engine::make_engine(replica.engine, std::move(executor), tokenizer, plan.geometry.eos_ids));
+  const std::unique_ptr<Target> target = make_engine_target(*engine);
+  TANDEM_ASSIGN(const int status, run_all(flags, *target, std::min(tokenizer.vocab_size(), engine->vocab())));
+  TANDEM_TRY(engine->stop());
+  return status;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* const command = app.add_subcommand("bench", kExamples);
+  flags->replica.add(*command);
+  flags->replica.log_level = "warn";
+  command->add_option("--workload", flags->workloads, "solo, prompt-2k, prompt-8k, prompt-32k, batch-8, batch-32, batch-64, batch-128, saturate, chat, mixed")
+      ->delimiter(',')->capture_default_str();
+  command->add_option("--url", flags->url, "Measure this server instead, as in http://127.0.0.1:8000");
+  command->add_option("--served", flags->served, "Model name for --url");
+  command->add_option("--vocab", flags->vocab, "Token ids below this are sent to --url")->capture_default_str();
+  command->add_option("--rate", flags->rate, "Requests a second of chat")->capture_default_str();
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Another prompt length than the workload's");
+  command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's");
+  command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's");
+  command->add_option("--json", flags->json, "Also write the figures to this file");
+  command->callback([flags, &action] {
+    action = [flags]() -> Result<int> {
+      if (flags->url.empty()) return bench_in_process(*flags);
+      TANDEM_ASSIGN(const std::unique_ptr<Target> target, make_http_target(flags->url, flags->served));
+      return run_all(*flags, *target, flags->vocab);
+    };
+  });
+}
+
+}  // namespace tandem::cli
