@@ -25,8 +25,28 @@ TANDEM_INLINE void prefetch_step(const char* weights) {
     _mm_prefetch(weights + kPrefetchBytes + line, _MM_HINT_T0);
 }
 
+// A tile of sums that waits to be written out. The vector units do that, a row a step, while the tile unit
+// works on the next one: done in between, it costs a third of the time.
+struct Waiting {
+  const float* tile = nullptr;
+  int first_token = 0;
+  int rows = 0;
+  int block = 0;
+  int next = 0;
+
+  [[gnu::always_inline]] void finish_one(const LinearTask& task) {
+    if (next == rows) return;
+    finish_row(task, tile + next * kBlockOutputs, first_token + next, block);
+    ++next;
+  }
+  void finish(const LinearTask& task) {
+    while (next < rows) finish_one(task);
+  }
+};
+
 // x: the tiles of 16 tokens.
-TANDEM_INLINE void up_to_16(const LinearTask& task, const char* weights, const bf16* x, float* out) {
+TANDEM_INLINE void up_to_16(const LinearTask& task, const char* weights, const bf16* x, float* out,
+                            Waiting& waiting) {
   _tile_zero(0);
   _tile_zero(1);
   for (std::int64_t pair = 0; pair < task.pairs;
@@ -37,7 +57,9 @@ TANDEM_INLINE void up_to_16(const LinearTask& task, const char* weights, const b
     _tile_dpbf16ps(0, 4, 6);
     _tile_loadd(7, weights + 64, kPairBytes);
     _tile_dpbf16ps(1, 4, 7);
+    waiting.finish_one(task);
   }
+  waiting.finish(task);
   _tile_stored(0, out, kBlockOutputs * 4);
   _tile_stored(1, out + kTileRows, kBlockOutputs * 4);
 }
@@ -45,7 +67,7 @@ TANDEM_INLINE void up_to_16(const LinearTask& task, const char* weights, const b
 // Meanwhile `ahead`, the weights that come next, moves on by `lines` cache lines a step towards the
 // second-level cache.
 TANDEM_INLINE const char* up_to_32(const LinearTask& task, const char* weights, const bf16* x, float* out,
-                                   const char* ahead, int lines) {
+                                   const char* ahead, int lines, Waiting& waiting) {
   const bf16* x_lower = x + task.x_stride;
   _tile_zero(0);
   _tile_zero(1);
@@ -61,9 +83,11 @@ TANDEM_INLINE const char* up_to_32(const LinearTask& task, const char* weights, 
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
     for (int line = 0; line < lines; ++line, ahead += 64) _mm_prefetch(ahead, _MM_HINT_T1);
+    waiting.finish_one(task);
     x += kTileElements;
     x_lower += kTileElements;
   }
+  waiting.finish(task);
   _tile_stored(0, out, kBlockOutputs * 4);
   _tile_stored(1, out + kTileRows, kBlockOutputs * 4);
   _tile_stored(2, out + kTileRows * kBlockOutputs, kBlockOutputs * 4);
@@ -74,7 +98,9 @@ TANDEM_INLINE const char* up_to_32(const LinearTask& task, const char* weights, 
 }  // namespace
 
 void linear_amx(const LinearTask& task) {
-  alignas(64) float out[kMostTokens * kBlockOutputs];
+  alignas(64) float out[2][kMostTokens * kBlockOutputs];
+  int side = 0;
+  Waiting waiting;
   const auto* x = static_cast<const bf16*>(task.x);
   const std::int64_t block_bytes = task.pairs * kPairBytes;
   const int groups = (task.tokens + kMostTokens - 1) / kMostTokens;
@@ -88,13 +114,15 @@ void linear_amx(const LinearTask& task) {
       if (tokens != configured) configure(configured = tokens);
       const bf16* tiles = x + t / kTileRows * task.x_stride;
       if (tokens > kTileRows) {
-        ahead = up_to_32(task, block, tiles, out, ahead, lines);
+        ahead = up_to_32(task, block, tiles, out[side], ahead, lines, waiting);
       } else {
-        up_to_16(task, block, tiles, out);
+        up_to_16(task, block, tiles, out[side], waiting);
       }
-      finish_tile(task, out, t, tokens, b);
+      waiting = {.tile = out[side], .first_token = t, .rows = tokens, .block = b};
+      side = 1 - side;
     }
   }
+  waiting.finish(task);
   _tile_release();  // a thread without live tiles is cheaper to switch
 }
 
