@@ -10,7 +10,6 @@
 #include "ops/cuda/delta_cuda.cuh"
 #include "ops/cuda/embed.cuh"
 #include "ops/cuda/head_cuda.cuh"
-#include "ops/cuda/linear_stream.cuh"
 #include "ops/cuda/norm.cuh"
 #include "ops/cuda/swiglu.cuh"
 
@@ -46,7 +45,6 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::open(int ordinal) {
   context.workspace_bytes = kWorkspaceBytes;
   TANDEM_TRY(prepare_attention(context));
   TANDEM_TRY(prepare_delta(context));
-  TANDEM_TRY(prepare_linear_stream());
   return backend;
 }
 
@@ -209,17 +207,9 @@ Result<void> CudaBackend::reduce_add_norm(const ReduceAddNormArgs& args) {
   return add_norm(context_, args);
 }
 
-Result<void> CudaBackend::product(View<const bf16, 2> x, const LinearWeight& weight, View<bf16, 2> y) {
-  if (x.size(0) == 0) return {};
-  if (can_stream(matrix(weight), x.size(0))) return linear_stream(context_, x, matrix(weight), y);
-  return gemm_.run(x, matrix(weight), y);
-}
-
-Result<void> CudaBackend::linear(const LinearArgs& args) { return product(args.x, args.weight, args.y); }
+Result<void> CudaBackend::linear(const LinearArgs& args) { return gemm_.run(args.x, matrix(args.weight), args.y); }
 
 Result<void> CudaBackend::linear_swiglu(const LinearSwigluArgs& args) {
-  if (args.x.size(0) == 0) return {};
-  if (can_stream(matrix(args.weight), args.x.size(0))) return swiglu_stream(context_, args.x, matrix(args.weight), args.y);
   TANDEM_TRY(gemm_.run(args.x, matrix(args.weight), args.gate_up));
   return swiglu(context_, args.gate_up, args.y);
 }
@@ -251,7 +241,7 @@ Result<void> CudaBackend::head(const HeadArgs& args) {
   const View<bf16, 2> gathered = dense(gathered_, rows, args.hidden.size(1));
   const View<bf16, 2> narrow = dense(narrow_logits_, rows, args.logits.size(1));
   TANDEM_TRY(gather_hidden(context_, steps_.step(), args.hidden, args.first, gathered));
-  TANDEM_TRY(product(gathered, args.weight, narrow));
+  TANDEM_TRY(gemm_.run(gathered, matrix(args.weight), narrow));
   return widen_logits(context_, narrow, args.logits);
 }
 

@@ -77,7 +77,6 @@ class CudaBackend final : public Backend {
     cudaGraphExec_t graph = nullptr;
   };
   [[nodiscard]] Result<LinearWeight> load_stacked(std::span<const HostMatrix> parts, std::string_view what);
-  [[nodiscard]] Result<void> product(View<const bf16, 2> x, const LinearWeight& weight, View<bf16, 2> y);
   [[nodiscard]] Result<void*> pinned(std::size_t bytes);
 
   Context context_;

@@ -43,16 +43,22 @@ __device__ void convolve_pair(const DeltaMixerArgs& args, const ChunkPlace& plac
       past0[i] = to_f32(window[0]), past1[i] = to_f32(window[kConvWindow]);
     }
   }
-#pragma unroll 8
-  for (int t = 0; t < kChunk; ++t) {
-    unsigned pair = 0;
-    if (t < place.count) pair = *reinterpret_cast<const unsigned*>(u + (place.begin + t) * args.projected.stride[0]);
-    const float x0 = low_f32(pair), x1 = high_f32(pair);
-    const float m0 = silu(round_b16(w0.x * past0[0] + w0.y * past0[1] + w0.z * past0[2] + w0.w * x0));
-    const float m1 = silu(round_b16(w1.x * past1[0] + w1.y * past1[1] + w1.z * past1[2] + w1.w * x1));
-    past0[0] = past0[1], past0[1] = past0[2], past0[2] = x0;
-    past1[0] = past1[1], past1[1] = past1[2], past1[2] = x1;
-    *reinterpret_cast<unsigned*>(to + t * kRow) = t < place.count ? pack_b16(m0, m1) : 0;
+  // Many tokens' loads are in flight at once; tokens past the end read the last one and count as zero.
+  constexpr int kAtOnce = 16;
+  for (int base = 0; base < kChunk; base += kAtOnce) {
+    unsigned pairs[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i)
+      pairs[i] = *reinterpret_cast<const unsigned*>(u + (place.begin + min(base + i, place.count - 1)) * args.projected.stride[0]);
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float x0 = low_f32(pairs[i]), x1 = high_f32(pairs[i]);
+      const float m0 = silu(round_b16(w0.x * past0[0] + w0.y * past0[1] + w0.z * past0[2] + w0.w * x0));
+      const float m1 = silu(round_b16(w1.x * past1[0] + w1.y * past1[1] + w1.z * past1[2] + w1.w * x1));
+      past0[0] = past0[1], past0[1] = past0[2], past0[2] = x0;
+      past1[0] = past1[1], past1[1] = past1[2], past1[2] = x1;
+      *reinterpret_cast<unsigned*>(to + (base + i) * kRow) = base + i < place.count ? pack_b16(m0, m1) : 0;
+    }
   }
 }
 

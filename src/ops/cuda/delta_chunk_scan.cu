@@ -107,17 +107,19 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
     }
     // V'^T and O^T: tokens 8 n + 2 (lane % 4) (+ 1).
     float v[kChunk / 8][4] = {}, o[kChunk / 8][4] = {};
+    // The inner dimension outermost: neighbouring products are independent, and none waits for the last.
+    const int token = (lane & 7) + (lane >> 4) * 8, inner = ((lane >> 3) & 1) * 8;
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n)
+    for (int k = 0; k < D / 16; ++k)
 #pragma unroll
-      for (int k = 0; k < D / 32; ++k) {
-        std::uint32_t b[4];  // key dimensions 32 k + 0-7, 8-15, 16-23, 24-31 of tokens 8 n .. 8 n + 7
-        load_matrices(b, &stage.w[8 * n + (lane & 7)][32 * k + (lane >> 3) * 8]);
-        multiply_add(v[n], left[2 * k], b[0], b[1]);
-        multiply_add(v[n], left[2 * k + 1], b[2], b[3]);
-        load_matrices(b, &stage.query[8 * n + (lane & 7)][32 * k + (lane >> 3) * 8]);
-        multiply_add(o[n], left[2 * k], b[0], b[1]);
-        multiply_add(o[n], left[2 * k + 1], b[2], b[3]);
+      for (int pair = 0; pair < kChunk / 16; ++pair) {
+        std::uint32_t b[4];  // key dimensions 16 k + 0-7 and 8-15 of tokens 16 pair + 0-7, then of 8-15
+        load_matrices(b, &stage.w[16 * pair + token][16 * k + inner]);
+        multiply_add(v[2 * pair], left[k], b[0], b[1]);
+        multiply_add(v[2 * pair + 1], left[k], b[2], b[3]);
+        load_matrices(b, &stage.query[16 * pair + token][16 * k + inner]);
+        multiply_add(o[2 * pair], left[k], b[0], b[1]);
+        multiply_add(o[2 * pair + 1], left[k], b[2], b[3]);
       }
     std::uint32_t plain[kChunk / 16][4], decayed[kChunk / 16][4];  // V'^T as a left side; the second for the state
 #pragma unroll
@@ -140,22 +142,23 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
       }
     }
 #pragma unroll
-    for (int n = 0; n < kChunk / 8; ++n)
+    for (int k = 0; k < kChunk / 16; ++k)
 #pragma unroll
-      for (int k = 0; k < kChunk / 32; ++k) {
-        if (32 * k > 8 * n + 7) continue;  // scores of later tokens are zero
+      for (int pair = k; pair < kChunk / 16; ++pair) {  // scores of later tokens are zero
         std::uint32_t b[4];
-        load_matrices(b, &stage.scores[8 * n + (lane & 7)][32 * k + (lane >> 3) * 8]);
-        multiply_add(o[n], plain[2 * k], b[0], b[1]);
-        multiply_add(o[n], plain[2 * k + 1], b[2], b[3]);
+        load_matrices(b, &stage.scores[16 * pair + token][16 * k + inner]);
+        multiply_add(o[2 * pair], plain[k], b[0], b[1]);
+        multiply_add(o[2 * pair + 1], plain[k], b[2], b[3]);
       }
     const float keep = __expf(g_last);
 #pragma unroll
-    for (int n = 0; n < D / 8; n += 2) {
+    for (int n = 0; n < D / 8; ++n)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) s[n][i] *= keep, s[n + 1][i] *= keep;
+      for (int i = 0; i < 4; ++i) s[n][i] *= keep;
 #pragma unroll
-      for (int k = 0; k < kChunk / 16; ++k) {
+    for (int k = 0; k < kChunk / 16; ++k) {
+#pragma unroll
+      for (int n = 0; n < D / 8; n += 2) {
         std::uint32_t b[4];  // tokens 16 k + 0-7 and 8-15 of key dimensions 8 n .. +7, then of 8 n + 8 .. +15
         load_matrices_transposed(b, &stage.key[16 * k + (lane & 15)][8 * n + (lane >> 4) * 8]);
         multiply_add(s[n], decayed[k], b[0], b[1]);
