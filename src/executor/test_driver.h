@@ -152,7 +152,12 @@ class Driver {
     ASSERT_TRUE(sent.has_value()) << sent.error().message;
     auto result = executor_.wait_step();
     ASSERT_TRUE(result.has_value()) << result.error().message;
-    for (const rank::Artifact& artifact : result->artifacts) {
+    take(*result);
+  }
+
+  // Hands out the tokens of a step's result.
+  void take(const rank::StepResult& result) {
+    for (const rank::Artifact& artifact : result.artifacts) {
       Live& live = live_.at(artifact.request);
       for (const ops::TokenChoice& choice : artifact.prompt_logprobs) live.prompt_got.push_back(got(choice));
       if (artifact.choice) live.tokens.push_back(got(*artifact.choice));
@@ -191,6 +196,11 @@ class Driver {
 
   const std::vector<Got>& tokens(RequestId id) const { return live_.at(id).tokens; }
   const std::vector<Got>& prompt_got(RequestId id) const { return live_.at(id).prompt_got; }
+  bool decodes(RequestId id) const {  // its next row
+    const Live& live = live_.at(id);
+    return live.pos >= static_cast<std::int32_t>(live.asked.prompt.size());
+  }
+  int free_slots() const { return static_cast<int>(free_slots_.size()); }
   int slot(RequestId id) const { return live_.at(id).slot; }
   const std::vector<int>& pages(RequestId id) const { return live_.at(id).pages; }
 
