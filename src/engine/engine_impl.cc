@@ -117,9 +117,7 @@ void EngineImpl::failed(const Error& reason) {
   if (options_.on_failed) text_worker_.post([this, reason] { options_.on_failed(reason); });
 }
 
-Result<std::unique_ptr<Engine>> make_engine(EngineOptions options, std::unique_ptr<executor::Executor> executor,
-                                            const text::Tokenizer& tokenizer, std::span<const TokenId> end_ids) {
-  const rank::Capacity& capacity = executor->capacity();
+Result<scheduler::Limits> check_options(const EngineOptions& options, const rank::Capacity& capacity) {
   const auto within = [](std::int32_t wanted, std::int32_t most) { return wanted > 0 ? std::min(wanted, most) : most; };
   const scheduler::Limits limits{.slots = within(options.max_requests, capacity.slots),
                                  .pages = capacity.pages,
@@ -133,7 +131,17 @@ Result<std::unique_ptr<Engine>> make_engine(EngineOptions options, std::unique_p
                 fmt::format("[engine] default-max-tokens {}; at least 1 is needed", options.default_max_tokens),
                 "default-max-tokens");
   if (options.max_waiting < 1) return fail(ErrorKind::Invalid, "[engine] a queue of 0 takes no request", "max-waiting");
-  if (options.steps_in_flight < 1 || options.steps_in_flight > executor->max_in_flight())
+  if (options.steps_in_flight < 1)
+    return fail(ErrorKind::Invalid,
+                fmt::format("[engine] {} steps in flight; at least 1 is needed", options.steps_in_flight));
+  return limits;
+}
+
+Result<std::unique_ptr<Engine>> make_engine(EngineOptions options, std::unique_ptr<executor::Executor> executor,
+                                            const text::Tokenizer& tokenizer, std::span<const TokenId> end_ids) {
+  const rank::Capacity& capacity = executor->capacity();
+  TANDEM_ASSIGN(const scheduler::Limits limits, check_options(options, capacity));
+  if (options.steps_in_flight > executor->max_in_flight())
     return fail(ErrorKind::Invalid, fmt::format("[engine] {} steps in flight; this executor takes 1 to {}",
                                                 options.steps_in_flight, executor->max_in_flight()));
   for (const TokenId id : end_ids)

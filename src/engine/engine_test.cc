@@ -188,6 +188,26 @@ TEST(Engine, ARequestThatThePoolCanNeverHoldIsRefusedWithTheLimit) {
   EXPECT_EQ(world.run(request).finish->usage.completion_tokens, 9);  // context - prompt
 }
 
+TEST(Engine, OptionsThatCannotServeAreRefusedByNameBeforeAnyRankExists) {
+  const rank::Capacity capacity{.slots = 64, .pages = 100, .max_context = 4096, .max_step_tokens = 8192,
+                                .max_mixed_tokens = 512, .vocab = 1000};
+  const auto field = [&](EngineOptions options) {
+    const auto checked = check_options(options, capacity);
+    return checked ? std::string("accepted") : checked.error().field;
+  };
+  EXPECT_EQ(field({}), "accepted");
+  EXPECT_EQ(field({.max_requests = 1000}), "accepted");  // as many as there are slots
+  EXPECT_EQ(field({.max_mixed_tokens = 126}), "max-mixed-tokens");
+  EXPECT_EQ(field({.max_mixed_tokens = 127}), "accepted");
+  EXPECT_EQ(field({.max_mixed_tokens = 64, .mixed = false}), "accepted");
+  EXPECT_EQ(field({.max_step_tokens = 10}), "max-step-tokens");
+  EXPECT_EQ(field({.default_max_tokens = 0}), "default-max-tokens");
+  EXPECT_EQ(field({.max_waiting = 0}), "max-waiting");
+  const TokenId outside = 1000;
+  EXPECT_FALSE(make_engine({}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(), std::span(&outside, 1)));
+  EXPECT_FALSE(make_engine({.steps_in_flight = 2}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(), {}));
+}
+
 // proves R4.6
 TEST(Engine, CancellationInFlightGivesOneFailureAndNothingAfter) {
   World world("", {}, {});

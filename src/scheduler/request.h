@@ -16,7 +16,7 @@ struct RequestSpec {
   std::vector<TokenId> prompt;         // >= 1 ids, each below the model's vocabulary
   ops::SamplingParams sampling;        // sent to the ranks with the request's first row
   std::int32_t max_tokens = 1;         // >= 1; prompt + max_tokens within the context (R5.3)
-  std::vector<TokenId> end_ids;        // ascending; sampling one of them ends the request with Stop
+  std::vector<TokenId> end_ids;        // ascending; sampling one ends the request; min_tokens masks them
   std::int32_t top_logprobs = -1;      // alternatives per sampled token, -1: no logprobs
   std::int32_t prompt_logprobs = -1;   // the same for the prompt's tokens
 

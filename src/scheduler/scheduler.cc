@@ -238,7 +238,7 @@ Result<void> Scheduler::take_artifact(Live& live, rank::Artifact artifact) {
   Update update{.request = spec.id,
                 .token = *artifact.choice,
                 .prompt_logprobs = std::exchange(live.prompt_logprobs, {})};
-  if (live.taken >= spec.sampling.min_tokens && std::binary_search(spec.end_ids.begin(), spec.end_ids.end(), id))
+  if (std::binary_search(spec.end_ids.begin(), spec.end_ids.end(), id))
     live.end = End{.reason = EndReason::EndId, .completion_tokens = live.taken, .end_id = id};
   else if (live.taken == spec.max_tokens)
     live.end = End{.reason = EndReason::Length, .completion_tokens = live.taken};

@@ -128,16 +128,18 @@ TEST(Scheduler, AFirstTokenThatIsAlsoTheLastIsWithheldToo) {
 }
 
 // proves R4.3
-TEST(Scheduler, IfTheDropFailsTheClientGetsTheErrorOnly) {
+TEST(Scheduler, IfTheDropFailsEverybodyGetsTheErrorOnly) {
   FakeExecutor::Options options;
   options.fault = [](std::string_view operation, std::uint64_t) -> Result<void> {
     if (operation == "drop") return fail(ErrorKind::Protocol, "ranks disagree");
     return {};
   };
-  World world({}, options);
+  World world({.slots = 1, .pages = 4, .max_context = 256, .max_step_tokens = 64, .max_mixed_tokens = 64}, options);
   world.submit(10, 1);
+  const RequestId queued = world.submit(10, 1);
   (void)world.tick();
-  EXPECT_EQ(world.tick(), (Log{"end 1 Poisoned"}));
+  world.mailbox.cancel(queued);
+  EXPECT_EQ(world.tick(), (Log{"end 2 Poisoned", "end 1 Poisoned"}));
   EXPECT_EQ(world.turn, Scheduler::Turn::Ended);
 }
 
