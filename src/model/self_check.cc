@@ -7,15 +7,13 @@
 
 namespace tandem::model {
 
-Result<void> self_check(ops::Backend& backend, Forward& forward) {
+Result<void> self_check(ops::Backend& backend, Forward& forward, SlotId trash, PageId scratch) {
   const ops::StepLimits& limits = forward.limits();
   const int vocab = forward.geometry().vocab;
   const int count = std::min({8, limits.max_tokens, limits.max_context});
   std::vector<TokenId> tokens;  // spread over the vocabulary
   for (int i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>((std::int64_t{vocab} * (2 * i + 1)) / (2 * count)));
 
-  const SlotId trash{limits.slots};
-  const PageId scratch{limits.pages};
   const ops::SamplingParams greedy{.temperature = 0.0f, .stop_ids = {}, .logit_bias = {}};
   const ops::StepRow row{.kind = ops::RowKind::Prefill,
                          .tokens = count,

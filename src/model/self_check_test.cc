@@ -19,7 +19,7 @@ Result<void> check(const RawTensors& tensors) {
   const auto checkpoint = Checkpoint::open(folder.path(), small_geometry());
   if (!checkpoint) return fail(checkpoint.error());
   TestRank rank(*checkpoint);
-  return self_check(rank.backend(), rank.forward());
+  return self_check(rank.backend(), rank.forward(), SlotId{rank.forward().limits().slots}, PageId{rank.forward().limits().pages});
 }
 
 RawTensors fabricated_tensors() {
@@ -37,7 +37,7 @@ TEST(SelfCheck, AWorkingModelPassesAndNoSlotIsTouched) {
   const testing::Fabricated model(small_geometry());
   TestRank rank(*model.checkpoint);
   const auto before = rank.state_bytes(0);
-  const auto done = self_check(rank.backend(), rank.forward());
+  const auto done = self_check(rank.backend(), rank.forward(), SlotId{rank.forward().limits().slots}, PageId{rank.forward().limits().pages});
   EXPECT_TRUE(done) << done.error().message;
   for (int slot = 0; slot < TestRank::kSlots; ++slot) EXPECT_EQ(rank.state_bytes(slot), before);
 }

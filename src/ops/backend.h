@@ -72,7 +72,8 @@ class Backend {
   // the kernels use (R7.6). For tests.
   [[nodiscard]] virtual Result<std::vector<bf16>> read_back(const LinearWeight& weight) = 0;
 
-  // Sizes metadata, sampler state and internal scratch. Called once, before the first begin_step.
+  // Sizes metadata, sampler state and internal scratch. Called once, after the weights
+  // are loaded and before the first begin_step.
   [[nodiscard]] virtual Result<void> reserve(const StepLimits& limits) = 0;
 
   // ---- A step -------------------------------------------------------------------------------------
