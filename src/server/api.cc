@@ -19,6 +19,8 @@
 namespace tandem::server {
 namespace {
 
+const SteadyClock kClock;
+
 Answer whole(Response response) { return {.response = std::move(response), .stream = nullptr}; }
 Answer whole(const ApiError& error) { return whole(error_response(error)); }
 
@@ -54,13 +56,13 @@ void write_model(JsonWriter& json, const ModelCard& card, const std::string& nam
 }  // namespace
 
 Api::Api(const ServerOptions& options, engine::Engine& engine, const PromptText& text, const ModelCard& card,
-         Metrics& metrics)
-    : options_(options), engine_(engine), text_(text), card_(card), metrics_(metrics) {
+         std::shared_ptr<Metrics> metrics)
+    : options_(options), engine_(engine), text_(text), card_(card), metrics_(std::move(metrics)) {
   router_.add("GET", "/", [](const Request&) { return whole(chat_page()); });
   router_.add("GET", "/health", [this](const Request& r) { return health(r); });
   router_.add("GET", "/metrics", [this](const Request&) {
     return whole(Response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                          .body = metrics_.text(engine_.load(), engine_.state())});
+                          .body = metrics_->text(engine_.load(), engine_.state())});
   });
   router_.add("GET", "/version", [this](const Request&) {
     JsonWriter json;
@@ -85,7 +87,7 @@ Answer Api::handle(const Request& request) {
     answer = whole({500, "The request could not be handled.", "server_error", "", "internal"});
   }
   // A streamed answer's own end is counted by vllm:request_success_total.
-  metrics_.http_answer(found.route, answer.stream ? 200 : answer.response.status);
+  metrics_->http_answer(found.route, answer.stream ? 200 : answer.response.status);
   return answer;
 }
 
@@ -175,7 +177,7 @@ Answer Api::generate(const CommonFields& common, std::unique_ptr<AnswerFormat> f
   }
   auto started = Generation::start({.engine = engine_,
                                     .metrics = metrics_,
-                                    .clock = clock_,
+                                    .clock = kClock,
                                     .format = std::move(format),
                                     .stream = common.stream,
                                     .behind_bytes = options_.behind_bytes},

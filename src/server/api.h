@@ -19,7 +19,7 @@ namespace tandem::server {
 class Api {
  public:
   Api(const ServerOptions& options, engine::Engine& engine, const PromptText& text, const ModelCard& card,
-      Metrics& metrics);
+      std::shared_ptr<Metrics> metrics);
 
   [[nodiscard]] Answer handle(const Request& request);
 
@@ -44,8 +44,7 @@ class Api {
   engine::Engine& engine_;
   const PromptText& text_;
   const ModelCard& card_;
-  Metrics& metrics_;
-  const SteadyClock clock_;
+  const std::shared_ptr<Metrics> metrics_;
   Router router_;
   std::atomic<bool> draining_ = false;
 };

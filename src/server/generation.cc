@@ -35,7 +35,7 @@ class Generation::Sink final : public engine::EventSink {
 
 Generation::Generation(Setup setup, std::size_t choices)
     : engine_(setup.engine),
-      metrics_(setup.metrics),
+      metrics_(std::move(setup.metrics)),
       clock_(setup.clock),
       format_(std::move(setup.format)),
       stream_(setup.stream),
@@ -68,11 +68,11 @@ void Generation::observe(ChoiceState& choice, const std::variant<engine::Delta, 
     if (delta->tokens.empty()) return;
     const auto tokens = static_cast<int>(delta->tokens.size());
     if (!choice.any_token) {
-      metrics_.first_token(seconds_between(submitted_, now));
+      metrics_->first_token(seconds_between(submitted_, now));
       choice.first = now;
       choice.any_token = true;
     } else {
-      metrics_.token_gap(seconds_between(choice.last, now), tokens);
+      metrics_->token_gap(seconds_between(choice.last, now), tokens);
     }
     choice.last = now;
     return;
@@ -82,15 +82,14 @@ void Generation::observe(ChoiceState& choice, const std::variant<engine::Delta, 
     const int gaps = finish->usage.completion_tokens - 1;
     const double per_token = gaps > 0 && choice.any_token ? seconds_between(choice.first, choice.last) / gaps : 0.0;
     const bool length = finish->reason == engine::FinishReason::Length;
-    metrics_.request_ended(length ? Metrics::End::Length : Metrics::End::Stop, seconds, finish->usage, per_token);
+    metrics_->request_ended(length ? Metrics::End::Length : Metrics::End::Stop, seconds, finish->usage, per_token);
     return;
   }
   const bool cancelled = std::get<Error>(what).kind == ErrorKind::Cancelled;
-  metrics_.request_ended(cancelled ? Metrics::End::Abort : Metrics::End::Error, seconds, {}, 0.0);
+  metrics_->request_ended(cancelled ? Metrics::End::Abort : Metrics::End::Error, seconds, {}, 0.0);
 }
 
 void Generation::push(int choice, std::variant<engine::Delta, engine::Finish, Error> what) {
-  std::function<void()> wake;
   std::vector<RequestId> to_cancel;
   {
     const std::lock_guard lock(mutex_);
@@ -105,16 +104,21 @@ void Generation::push(int choice, std::variant<engine::Delta, engine::Finish, Er
       overflowed_ = true;
       events_.clear();
       to_cancel = take_running_locked();
-      wake = wake_;
+      wake_locked();
     } else {
       // A whole answer is only looked at when a choice has ended; a stream at each event that finds
       // nothing else waiting (the connection takes all there is).
-      if (stream_ ? events_.empty() : last) wake = wake_;
+      const bool wake = stream_ ? events_.empty() : last;
       events_.push_back({choice, std::move(what), now});
+      if (wake) wake_locked();
     }
   }
   cancel_all(to_cancel);
-  if (wake) wake();
+}
+
+// Under the lock, so that nobody is woken after `close`: the connection's loop may be gone then.
+void Generation::wake_locked() {
+  if (wake_) wake_();
 }
 
 std::vector<RequestId> Generation::take_running_locked() {
@@ -192,6 +196,7 @@ void Generation::close() {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
+    wake_ = nullptr;
     events_.clear();
     ids = take_running_locked();
   }
@@ -200,16 +205,14 @@ void Generation::close() {
 
 void Generation::abort(Error error) {
   std::vector<RequestId> ids;
-  std::function<void()> wake;
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || overflowed_) return;
     ids = take_running_locked();
     events_.push_back({0, std::move(error), clock_.now()});
-    wake = wake_;
+    wake_locked();
   }
   cancel_all(ids);
-  if (wake) wake();
 }
 
 }  // namespace tandem::server

@@ -19,12 +19,14 @@ namespace tandem::server {
 // the connection's thread, so the engine's text worker never waits for it.
 //
 // The head goes out with the first event, so that a failure before it still has its own status.
-// Thread: as ResponseStream; the sinks on the engine's. Lifetime: engine and metrics outlive it.
+// Thread: as ResponseStream; the sinks on the engine's. Lifetime: the engine and the clock outlive it. It
+// may outlive the server, until the engine has said its last word; all of the server's that it then
+// touches are the metrics.
 class Generation final : public ResponseStream, public std::enable_shared_from_this<Generation> {
  public:
   struct Setup {
     engine::Engine& engine;
-    Metrics& metrics;
+    std::shared_ptr<Metrics> metrics;
     const Clock& clock;
     std::unique_ptr<AnswerFormat> format;
     bool stream = false;
@@ -63,10 +65,11 @@ class Generation final : public ResponseStream, public std::enable_shared_from_t
   void observe(ChoiceState& choice, const std::variant<engine::Delta, engine::Finish, Error>& what, TimePoint now);
   // The choices that the engine still works on and has not been told to end; they count as told.
   [[nodiscard]] std::vector<RequestId> take_running_locked();
+  void wake_locked();
   void cancel_all(const std::vector<RequestId>& ids);
 
   engine::Engine& engine_;
-  Metrics& metrics_;
+  const std::shared_ptr<Metrics> metrics_;
   const Clock& clock_;
   const std::unique_ptr<AnswerFormat> format_;  // used by take() only
   const bool stream_;

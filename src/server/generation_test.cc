@@ -65,7 +65,7 @@ class GenerationTest : public ::testing::Test {
   }
 
   Puppet puppet_;
-  Metrics metrics_{"m", "0"};
+  const std::shared_ptr<Metrics> metrics_ = std::make_shared<Metrics>("m", "0");
   FakeClock clock_;
   int wakes_ = 0;
 };

@@ -323,13 +323,15 @@ class Connection : public std::enable_shared_from_this<Connection> {
     while (watching_) co_await wake_.async_wait(kAwait);
   }
 
-  // The client has left, or is cut off.
+  // The client has left, or is cut off: what it has not read is dropped. Closing, not cancelling: a
+  // composed write is between two system calls at times, and would go on after a cancel.
   void leave() {
     if (gone_) return;
     gone_ = true;
     if (stream_) stream_->close();
     error_code ignored;
-    socket_.cancel(ignored);
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    socket_.close(ignored);
     wake_.cancel();
   }
 
@@ -358,19 +360,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
   }
 
   void set_deadline(milliseconds from_now) { set_deadline_at(std::chrono::steady_clock::now() + from_now); }
-  void set_deadline_at(std::chrono::steady_clock::time_point when) {
-    const std::uint64_t number = ++deadline_number_;
+  void set_deadline_at(std::chrono::steady_clock::time_point when) { arm_deadline(when, ++deadline_number_); }
+  void arm_deadline(std::chrono::steady_clock::time_point when, std::uint64_t number) {
     deadline_.expires_at(when);
     deadline_.async_wait([self = shared_from_this(), number](error_code error) {
       if (error || number != self->deadline_number_) return;
       self->timed_out_ = true;
-      ++self->deadline_number_;
-      if (self->stream_) {
-        self->leave();
-      } else {
-        error_code ignored;
-        self->socket_.cancel(ignored);
-      }
+      if (self->stream_) return self->leave();
+      // An answer may still be given, so the socket stays open. Until the operation has noticed: between
+      // two of its system calls there is nothing to cancel.
+      error_code ignored;
+      self->socket_.cancel(ignored);
+      self->arm_deadline(std::chrono::steady_clock::now() + milliseconds(10), number);
     });
   }
   void set_deadline_off() {

@@ -27,8 +27,8 @@ class ResponseStream {
 
   virtual ~ResponseStream() = default;
 
-  // Called once, before the first take. `wake` must be cheap and is called at least once after
-  // something new is there.
+  // Called once, before the first take. `wake` must be cheap, must not call back, and is called at
+  // least once after something new is there, never after `close`.
   virtual void on_ready(std::function<void()> wake) = 0;
 
   // What is new; an empty part if nothing is.

@@ -33,7 +33,7 @@ class ServerImpl final : public Server {
       : options_(std::move(options)),
         card_(std::move(card)),
         engine_(engine),
-        metrics_(card_.names.front(), card_.version),
+        metrics_(std::make_shared<Metrics>(card_.names.front(), card_.version)),
         api_(options_, engine_, text, card_, metrics_) {}
 
   ~ServerImpl() override {
@@ -42,7 +42,7 @@ class ServerImpl final : public Server {
   }
 
   Result<void> open() {
-    TANDEM_ASSIGN(http_, HttpServer::open(options_, metrics_, [this](const Request& request) { return api_.handle(request); }));
+    TANDEM_ASSIGN(http_, HttpServer::open(options_, *metrics_, [this](const Request& request) { return api_.handle(request); }));
     if (options_.handle_signals) {
       signals_ = SignalWatch::start([this](int number) { on_signal(number); });
     }
@@ -124,7 +124,7 @@ class ServerImpl final : public Server {
   const ServerOptions options_;
   const ModelCard card_;
   engine::Engine& engine_;
-  Metrics metrics_;
+  const std::shared_ptr<Metrics> metrics_;
   Api api_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<SignalWatch> signals_;

@@ -38,8 +38,8 @@ class Server:
             self.process.kill()
             raise RuntimeError("the server did not start:\n" + "".join(self.lines))
         self.port = int(self.base.rsplit(":", 1)[1])
-        self.http = httpx.Client(base_url=self.base, timeout=30)
-        self.client = openai.OpenAI(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=30)
+        self.http = httpx.Client(base_url=self.base, timeout=120)
+        self.client = openai.OpenAI(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=120)
 
     def _read(self):
         for line in self.process.stdout:
@@ -92,7 +92,7 @@ class Server:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def wait_for(self, name, value, seconds=10):
+    def wait_for(self, name, value, seconds=30):
         """Until a metric has a value."""
         end = time.monotonic() + seconds
         while (now := self.metric(name)) != value:
@@ -147,14 +147,29 @@ def start():
 
     yield starter
     for server in servers:
+        if server.process.poll() is None:
+            server.process.send_signal(signal.SIGTERM)  # and end() sends the second: no draining
+            time.sleep(0.1)
         server.end()
+
+
+def start_tandem(*flags):
+    program = path_from("TANDEM_BIN", "build/release/tandem")
+    model = path_from("TANDEM_MODEL", "models/tandem-tiny")
+    return Server([program, "serve", model, "--port", "0", "--served-model-name", "tiny", *flags])
 
 
 @pytest.fixture(scope="session")
 def tandem():
-    program = path_from("TANDEM_BIN", "build/release/tandem")
-    model = path_from("TANDEM_MODEL", "models/tandem-tiny")
-    server = Server([program, "serve", model, "--port", "0", "--served-model-name", "tiny"])
+    server = start_tandem()
+    yield server
+    assert server.end() == 0, "".join(server.lines)
+
+
+@pytest.fixture(scope="module")
+def tandem_processed():
+    """With logprobs of what the sampler saw, and operators whose bits do not depend on the neighbours."""
+    server = start_tandem("--logprobs-mode", "processed", "--ops", "reference")
     yield server
     assert server.end() == 0, "".join(server.lines)
 
