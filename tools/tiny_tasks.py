@@ -1,9 +1,9 @@
 """Conversations that the bundled model is trained and scored on, made from a seed.
 
 Every task is a function (rng, texts) -> Turn. A turn's `key` decides whether it is held out: one key in fifty
-never occurs in training and is used for scoring only. Facts that can only be remembered (definitions, synonyms,
-capitals) hold out the pair of fact and wording, so their score is recall; the others hold out the values, so
-their score is skill.
+never occurs in training and is used for scoring only. Definitions, synonyms and opposites can only be remembered:
+they hold out the pair of fact and wording. The few kinds and facts of tiny_tables.py hold out nothing that
+matters; both scores are recall. The others hold out the values, so their score is skill.
 """
 
 import json
