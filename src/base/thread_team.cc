@@ -1,5 +1,9 @@
 #include "base/thread_team.h"
 
+#include <sched.h>
+
+#include <algorithm>
+
 namespace tandem {
 namespace {
 
@@ -17,9 +21,16 @@ void wait_while(const std::atomic<Number>& value, Number old, int spins) {
 
 }  // namespace
 
+int usable_cores() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
+  return std::max(
+      1, static_cast<int>(std::thread::hardware_concurrency()));  // more processors than the mask holds
+}
+
 ThreadTeam::ThreadTeam(int threads) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  spins_ = threads < cores ? kSpins : 0;
+  spins_ = threads < usable_cores() ? kSpins : 0;
   for (int worker = 1; worker < threads; ++worker) {
     threads_.emplace_back([this, worker] { work(worker); });
   }

@@ -8,6 +8,10 @@
 
 namespace tandem {
 
+// Processors that this process may use: its affinity mask counts, as containers and taskset set it. At
+// least 1.
+[[nodiscard]] int usable_cores();
+
 // A fixed team of threads that share one loop at a time: fork, do, join.
 //
 // Items are handed out one by one (the next free thread takes the next), so a thread that the system

@@ -1,12 +1,9 @@
 #pragma once
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <thread>
 
 #include "base/cpu_features.h"
 #include "base/thread_team.h"
@@ -17,7 +14,7 @@
 
 namespace tandem::ops::cpu {
 
-inline int bench_threads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+inline int bench_threads() { return usable_cores(); }
 
 inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

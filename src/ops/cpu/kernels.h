@@ -117,6 +117,9 @@ struct Kernels {
   LogitScan (*scan_logits)(const float* logits, std::int64_t n);
   // Sum of exact::weight(logits[i] - largest).
   std::uint64_t (*sum_weights)(const float* logits, std::int64_t n, float largest);
+  // The id with the largest logits[id] + gumbel_noise(seed, position, id), the smallest of equals.
+  std::int32_t (*sample_gumbel)(const float* logits, std::int64_t n, std::uint64_t seed,
+                                std::int64_t position);
   // The ids with logits[id] >= threshold, ascending; returns how many, stops at `capacity`.
   std::int64_t (*collect)(const float* logits, std::int64_t n, float threshold, std::int32_t* ids,
                           std::int64_t capacity);

@@ -19,6 +19,7 @@ const Kernels kKernelsBaseline{
     .gated_norm = gated_norm,
     .scan_logits = scan_logits,
     .sum_weights = sum_weights,
+    .sample_gumbel = sample_gumbel,
     .collect = collect,
     .divide = divide,
     .to_floats = to_floats_of,

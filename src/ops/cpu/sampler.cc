@@ -24,9 +24,6 @@ struct Row {
   [[nodiscard]] bool before(TokenId a, TokenId b) const {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
   }
-  void sort(TokenId* ids, std::int64_t n) const {
-    std::sort(ids, ids + n, [this](TokenId a, TokenId b) { return before(a, b); });
-  }
   // The first `wanted` ids of the whole row in that order, among the first n; returns how many there are.
   std::int64_t best(std::int64_t wanted, std::int64_t n) const;
 };
@@ -76,91 +73,83 @@ void report_all(const Row& row, float largest, std::int64_t n, TokenId id, int t
   report(row, largest, sum, id, row.best(top, n), choice);
 }
 
-// Leaves the ids that top-k, top-p and min-p keep in row.candidates, best first; returns how many.
+std::uint64_t weight_of(const Row& row, const TokenId* ids, std::int64_t n, float largest) {
+  std::uint64_t sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += exact::weight(row.logits[ids[i]] - largest);
+  return sum;
+}
+
+// How many of the n candidates, best first, top-p keeps: those before which less than `needed` lies. Brings
+// them to the front, in no order, by splitting around pivots as quickselect does.
+std::int64_t keep_weight(const Row& row, std::int64_t n, std::uint64_t needed, float largest) {
+  const auto order = [&row](TokenId a, TokenId b) { return row.before(a, b); };
+  TokenId* ids = row.candidates;
+  std::int64_t begin = 0, end = n;  // the border lies in here; all before `begin` are kept and weigh `sum`
+  std::uint64_t sum = 0;
+  constexpr std::int64_t kFew = 64;
+  while (end - begin > kFew) {
+    const std::int64_t middle = begin + (end - begin) / 2;
+    std::nth_element(ids + begin, ids + middle, ids + end, order);
+    const std::uint64_t upper = weight_of(row, ids + begin, middle - begin, largest);
+    if (sum + upper >= needed) {
+      end = middle;
+    } else {
+      sum += upper;
+      begin = middle;
+    }
+  }
+  std::sort(ids + begin, ids + end, order);
+  for (; begin < end && sum < needed; ++begin) sum += exact::weight(row.logits[ids[begin]] - largest);
+  return begin;
+}
+
+// Leaves the ids that top-k, top-p and min-p keep at the front of row.candidates; returns how many.
 // `largest`: of the logits, which have been divided by the temperature.
 std::int64_t keep(const Row& row, const SamplingParams& p, float largest) {
-  std::int64_t kept = 0;
   const auto collect_from = [&](float threshold) {
     return row.kernels.collect(row.logits, row.vocab, threshold, row.candidates, row.count);
   };
-  std::uint64_t needed = 0;
+  std::int64_t kept = 0;
   if (p.top_k > 0 && p.top_k < row.vocab) {
     kept = row.best(p.top_k, row.vocab);
     if (p.top_p < 1.0f) {
-      std::uint64_t sum = 0;
-      for (std::int64_t i = 0; i < kept; ++i) sum += exact::weight(row.logits[row.candidates[i]] - largest);
-      needed = exact::top_p_weight(p.top_p, sum);
+      const std::uint64_t needed =
+          exact::top_p_weight(p.top_p, weight_of(row, row.candidates, kept, largest));
+      kept = keep_weight(row, kept, needed, largest);
     }
   } else if (p.top_p < 1.0f) {
-    needed = exact::top_p_weight(p.top_p, row.kernels.sum_weights(row.logits, row.vocab, largest));
+    const std::uint64_t needed =
+        exact::top_p_weight(p.top_p, row.kernels.sum_weights(row.logits, row.vocab, largest));
     // Ever wider bands below the largest until they weigh enough.
     for (float band = 4.0f;; band *= 2.0f) {
       kept = collect_from(band > 100.0f ? kMinusInfinity : largest - band);
-      std::uint64_t sum = 0;
-      for (std::int64_t i = 0; i < kept; ++i) sum += exact::weight(row.logits[row.candidates[i]] - largest);
-      if (sum >= needed || band > 100.0f) break;
+      if (band > 100.0f || weight_of(row, row.candidates, kept, largest) >= needed) break;
     }
-    row.sort(row.candidates, kept);
-  } else if (p.min_p > 0.0f) {
+    kept = keep_weight(row, kept, needed, largest);
+  } else {
     // A little below what min_p says; the exact test follows.
     kept = collect_from(largest + std::log(p.min_p) - 1e-3f);
-    row.sort(row.candidates, kept);
-  }
-  if (p.top_p < 1.0f) {
-    std::uint64_t sum = 0;
-    std::int64_t i = 0;
-    for (; i < kept && sum < needed; ++i) sum += exact::weight(row.logits[row.candidates[i]] - largest);
-    kept = i;
   }
   if (p.min_p > 0.0f) {
-    std::int64_t i = 1;
-    while (i < kept && exact::exp_negative(row.logits[row.candidates[i]] - largest) >= p.min_p) ++i;
-    kept = std::min(i, kept);
+    const auto likely = [&](TokenId id) { return exact::exp_negative(row.logits[id] - largest) >= p.min_p; };
+    kept = std::partition(row.candidates, row.candidates + kept, likely) - row.candidates;
   }
   return kept;
 }
 
-class Winner {
- public:
-  Winner(const SamplingParams& params, std::int64_t position) : seed_(params.seed), position_(position) {}
-  void offer(float logit, TokenId id) {
-    if (logit + kMostNoise < score_) return;
-    const float score = logit + gumbel_noise(seed_, position_, id);
-    if (score > score_ || (score == score_ && id < id_)) {
-      score_ = score;
-      id_ = id;
+// Among the first `kept` candidates.
+TokenId sample_kept(const Row& row, std::int64_t kept, std::uint64_t seed, std::int64_t position) {
+  float best = kMinusInfinity;
+  TokenId best_id = 0;
+  for (std::int64_t i = 0; i < kept; ++i) {
+    const TokenId id = row.candidates[i];
+    const float score = row.logits[id] + gumbel_noise(seed, position, id);
+    if (score > best || (score == best && id < best_id)) {
+      best = score;
+      best_id = id;
     }
   }
-  // No logit below can win any more.
-  [[nodiscard]] float threshold() const { return score_ - kMostNoise; }
-  [[nodiscard]] TokenId id() const { return id_; }
-
- private:
-  static constexpr float kMostNoise = 23.5f;  // gumbel_of(0xffffffff) is 22.9
-  std::uint64_t seed_;
-  std::int64_t position_;
-  float score_ = kMinusInfinity;
-  TokenId id_ = 0;
-};
-
-TokenId sample_restricted(const Row& row, std::int64_t kept, Winner winner) {
-  for (std::int64_t i = 0; i < kept; ++i) winner.offer(row.logits[row.candidates[i]], row.candidates[i]);
-  return winner.id();
-}
-
-TokenId sample_all(const Row& row, Winner winner) {
-  constexpr std::int64_t kStretch = 256;
-  TokenId found[kStretch];
-  for (std::int64_t begin = 0; begin < row.vocab; begin += kStretch) {
-    const std::int64_t length = std::min(kStretch, row.vocab - begin);
-    const std::int64_t some =
-        row.kernels.collect(row.logits + begin, length, winner.threshold(), found, kStretch);
-    for (std::int64_t i = 0; i < some; ++i) {
-      const auto id = static_cast<TokenId>(begin + found[i]);
-      winner.offer(row.logits[id], id);
-    }
-  }
-  return winner.id();
+  return best_id;
 }
 
 // `raw_copy`: room for the row.
@@ -196,19 +185,18 @@ void choose(const Row& row, const LogitRow& what, LogprobsMode mode, SamplerStat
     } else {
       row.kernels.divide(row.logits, row.vocab, p.temperature);
       largest /= p.temperature;  // dividing keeps the order
-      const Winner winner(p, what.position);
       const bool restricted = (p.top_k > 0 && p.top_k < row.vocab) || p.top_p < 1.0f || p.min_p > 0.0f;
       if (restricted) {
         const std::int64_t kept = keep(row, p, largest);
-        choice.id = sample_restricted(row, kept, winner);
+        choice.id = sample_kept(row, kept, p.seed, what.position);
         if (processed) {
-          std::uint64_t sum = 0;
-          for (std::int64_t i = 0; i < kept; ++i)
-            sum += exact::weight(row.logits[row.candidates[i]] - largest);
-          report(row, largest, sum, choice.id, std::min<std::int64_t>(what.top_logprobs, kept), choice);
+          const std::int64_t top = std::min<std::int64_t>(what.top_logprobs, kept);
+          std::partial_sort(row.candidates, row.candidates + top, row.candidates + kept,
+                            [&row](TokenId a, TokenId b) { return row.before(a, b); });
+          report(row, largest, weight_of(row, row.candidates, kept, largest), choice.id, top, choice);
         }
       } else {
-        choice.id = sample_all(row, winner);
+        choice.id = row.kernels.sample_gumbel(row.logits, row.vocab, p.seed, what.position);
         if (processed) report_all(row, largest, row.vocab, choice.id, what.top_logprobs, choice);
       }
     }

@@ -65,6 +65,15 @@ template <int Bits>
 TANDEM_INLINE I shift_right(I x) {
   return _mm512_srli_epi32(x, Bits);
 }
+TANDEM_INLINE I xor_int(I a, I b) { return _mm512_xor_si512(a, b); }
+// Upper and lower halves of the 64-bit products of unsigned lanes.
+TANDEM_INLINE void multiply_wide(I a, I b, I& high, I& low) {
+  const I even = _mm512_mul_epu32(a, b);
+  const I odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), _mm512_srli_epi64(b, 32));
+  low = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+  high = _mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd);
+}
+TANDEM_INLINE void store_int(void* p, I x) { _mm512_storeu_si512(p, x); }
 TANDEM_INLINE I load_int(const void* p) { return _mm512_loadu_si512(p); }
 // 32-bit words `stride` words apart.
 TANDEM_INLINE I gather(const std::uint32_t* p, int stride) {
@@ -127,6 +136,14 @@ template <int Bits>
 TANDEM_INLINE I shift_right(I x) {
   return _mm256_srli_epi32(x, Bits);
 }
+TANDEM_INLINE I xor_int(I a, I b) { return _mm256_xor_si256(a, b); }
+TANDEM_INLINE void multiply_wide(I a, I b, I& high, I& low) {
+  const I even = _mm256_mul_epu32(a, b);
+  const I odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), _mm256_srli_epi64(b, 32));
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+TANDEM_INLINE void store_int(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 TANDEM_INLINE I load_int(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
 TANDEM_INLINE I gather(const std::uint32_t* p, int stride) {
   const I index = _mm256_mullo_epi32(_mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), set_int(stride));
@@ -192,6 +209,15 @@ template <int Bits>
 TANDEM_INLINE I shift_right(I x) {
   return _mm_srli_epi32(x, Bits);
 }
+TANDEM_INLINE I xor_int(I a, I b) { return _mm_xor_si128(a, b); }
+TANDEM_INLINE void multiply_wide(I a, I b, I& high, I& low) {
+  const I even = _mm_mul_epu32(a, b);
+  const I odd = _mm_mul_epu32(_mm_srli_epi64(a, 32), _mm_srli_epi64(b, 32));
+  const I upper = _mm_setr_epi32(0, -1, 0, -1);
+  low = _mm_or_si128(_mm_andnot_si128(upper, even), _mm_slli_epi64(odd, 32));
+  high = _mm_or_si128(_mm_srli_epi64(even, 32), _mm_and_si128(upper, odd));
+}
+TANDEM_INLINE void store_int(void* p, I x) { _mm_storeu_si128(static_cast<__m128i*>(p), x); }
 TANDEM_INLINE I load_int(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
 TANDEM_INLINE I gather(const std::uint32_t* p, int stride) {
   return _mm_setr_epi32(static_cast<int>(p[0]), static_cast<int>(p[stride]), static_cast<int>(p[2 * stride]),
@@ -219,6 +245,11 @@ TANDEM_INLINE void store_upper_halves(bf16* p, I x) {
 }
 
 #endif
+
+// Unsigned lanes as floats, rounded once: both halves are exact before the addition.
+TANDEM_INLINE V unsigned_to_floats(I x) {
+  return add(mul(to_floats(shift_right<16>(x)), set(65536.0f)), to_floats(and_int(x, set_int(0xffff))));
+}
 
 // Nearest even, as to_bf16. The value is in the upper half of each word, the lower half is rubbish.
 TANDEM_INLINE I rounded_words(V x) {
