@@ -22,7 +22,8 @@ EngineImpl::EngineImpl(const EngineOptions& options, const scheduler::Limits& li
       mailbox_(options.max_waiting),
       tokenizer_(tokenizer),
       text_worker_(mailbox_),
-      scheduler_({.limits = limits, .steps_in_flight = options.steps_in_flight}, *executor_, mailbox_, text_worker_),
+      scheduler_({.limits = limits, .steps_in_flight = options.steps_in_flight}, *executor_, mailbox_,
+                 text_worker_),
       text_thread_([this] {
         while (text_worker_.work(true)) {
         }
@@ -35,10 +36,11 @@ EngineImpl::~EngineImpl() {
 }
 
 Result<RequestId> EngineImpl::submit(Request request, std::shared_ptr<EventSink> sink) {
-  TANDEM_ASSIGN(scheduler::RequestSpec spec, check_request(request, {.limits = limits_,
-                                                                     .default_max_tokens = options_.default_max_tokens,
-                                                                     .vocab = vocab_,
-                                                                     .end_ids = end_ids_}));
+  TANDEM_ASSIGN(scheduler::RequestSpec spec,
+                check_request(request, {.limits = limits_,
+                                        .default_max_tokens = options_.default_max_tokens,
+                                        .vocab = vocab_,
+                                        .end_ids = end_ids_}));
   TANDEM_ASSIGN(Output output, Output::make(std::move(request), tokenizer_));
   const RequestId id = spec.id = mailbox_.next_id();
   text_worker_.open(id, std::move(output), std::move(sink));
@@ -118,27 +120,34 @@ void EngineImpl::failed(const Error& reason) {
 }
 
 Result<scheduler::Limits> check_options(const EngineOptions& options, const rank::Capacity& capacity) {
-  const auto within = [](std::int32_t wanted, std::int32_t most) { return wanted > 0 ? std::min(wanted, most) : most; };
-  const scheduler::Limits limits{.slots = within(options.max_requests, capacity.slots),
-                                 .pages = capacity.pages,
-                                 .max_context = within(options.max_context, capacity.max_context),
-                                 .max_step_tokens = within(options.max_step_tokens, capacity.max_step_tokens),
-                                 .max_mixed_tokens = within(options.max_mixed_tokens, capacity.max_mixed_tokens),
-                                 .mixed = options.mixed};
+  const auto within = [](std::int32_t wanted, std::int32_t most) {
+    return wanted > 0 ? std::min(wanted, most) : most;
+  };
+  const scheduler::Limits limits{
+      .slots = within(options.max_requests, capacity.slots),
+      .pages = capacity.pages,
+      .max_context = within(options.max_context, capacity.max_context),
+      .max_step_tokens = within(options.max_step_tokens, capacity.max_step_tokens),
+      .max_mixed_tokens = within(options.max_mixed_tokens, capacity.max_mixed_tokens),
+      .mixed = options.mixed};
   TANDEM_TRY(scheduler::check_limits(limits));
   if (options.default_max_tokens < 1)
-    return fail(ErrorKind::Invalid,
-                fmt::format("[engine] default-max-tokens {}; at least 1 is needed", options.default_max_tokens),
-                "default-max-tokens");
-  if (options.max_waiting < 1) return fail(ErrorKind::Invalid, "[engine] a queue of 0 takes no request", "max-waiting");
+    return fail(
+        ErrorKind::Invalid,
+        fmt::format("[engine] default-max-tokens {}; at least 1 is needed", options.default_max_tokens),
+        "default-max-tokens");
+  if (options.max_waiting < 1)
+    return fail(ErrorKind::Invalid, "[engine] a queue of 0 takes no request", "max-waiting");
   if (options.steps_in_flight < 1)
     return fail(ErrorKind::Invalid,
                 fmt::format("[engine] {} steps in flight; at least 1 is needed", options.steps_in_flight));
   return limits;
 }
 
-Result<std::unique_ptr<Engine>> make_engine(EngineOptions options, std::unique_ptr<executor::Executor> executor,
-                                            const text::Tokenizer& tokenizer, std::span<const TokenId> end_ids) {
+Result<std::unique_ptr<Engine>> make_engine(EngineOptions options,
+                                            std::unique_ptr<executor::Executor> executor,
+                                            const text::Tokenizer& tokenizer,
+                                            std::span<const TokenId> end_ids) {
   const rank::Capacity& capacity = executor->capacity();
   TANDEM_ASSIGN(const scheduler::Limits limits, check_options(options, capacity));
   if (options.steps_in_flight > executor->max_in_flight())

@@ -24,7 +24,8 @@ const text::Tokenizer& tokenizer() {
 
 // An engine whose model writes what `says` returns for a request, and then <|im_end|>.
 struct World {
-  explicit World(std::string says = "", EngineOptions engine_options = {}, FakeExecutor::Options options = {}) {
+  explicit World(std::string says = "", EngineOptions engine_options = {},
+                 FakeExecutor::Options options = {}) {
     options.capacity.vocab = tokenizer().vocab_size();
     if (!says.empty()) {
       ids = tokenizer().encode(says, text::SpecialTokens::Parse);
@@ -189,8 +190,12 @@ TEST(Engine, ARequestThatThePoolCanNeverHoldIsRefusedWithTheLimit) {
 }
 
 TEST(Engine, OptionsThatCannotServeAreRefusedByNameBeforeAnyRankExists) {
-  const rank::Capacity capacity{.slots = 64, .pages = 100, .max_context = 4096, .max_step_tokens = 8192,
-                                .max_mixed_tokens = 512, .vocab = 1000};
+  const rank::Capacity capacity{.slots = 64,
+                                .pages = 100,
+                                .max_context = 4096,
+                                .max_step_tokens = 8192,
+                                .max_mixed_tokens = 512,
+                                .vocab = 1000};
   const auto field = [&](EngineOptions options) {
     const auto checked = check_options(options, capacity);
     return checked ? std::string("accepted") : checked.error().field;
@@ -204,8 +209,10 @@ TEST(Engine, OptionsThatCannotServeAreRefusedByNameBeforeAnyRankExists) {
   EXPECT_EQ(field({.default_max_tokens = 0}), "default-max-tokens");
   EXPECT_EQ(field({.max_waiting = 0}), "max-waiting");
   const TokenId outside = 1000;
-  EXPECT_FALSE(make_engine({}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(), std::span(&outside, 1)));
-  EXPECT_FALSE(make_engine({.steps_in_flight = 2}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(), {}));
+  EXPECT_FALSE(make_engine({}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(),
+                           std::span(&outside, 1)));
+  EXPECT_FALSE(make_engine({.steps_in_flight = 2}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}),
+                           tokenizer(), {}));
 }
 
 // proves R4.6
@@ -348,7 +355,8 @@ TEST(Engine, FourThousandOpenStreamsEachGetAllTheirTokens) {
     sinks.push_back(std::make_shared<RecordingSink>());
     ASSERT_TRUE(world.engine->submit(request, sinks.back()));
   }
-  for (int i = 0; i < 4000; ++i) EXPECT_EQ(std::ssize(sinks[static_cast<std::size_t>(i)]->wait().tokens()), 1 + i % 7);
+  for (int i = 0; i < 4000; ++i)
+    EXPECT_EQ(std::ssize(sinks[static_cast<std::size_t>(i)]->wait().tokens()), 1 + i % 7);
 }
 
 TEST(Engine, ASinkMayCancelFromItsOwnDelta) {
@@ -384,7 +392,8 @@ TEST(Engine, ManyClientsOnManyThreadsEachGetTheirOwnSoloAnswer) {
   const auto client = [&](int thread) {
     for (int i = 0; i < 25; ++i) {
       Request request;
-      for (int j = 0; j < 5 + 37 * ((thread + i) % 4); ++j) request.prompt.push_back((thread * 31 + i * 7 + j) % 128);
+      for (int j = 0; j < 5 + 37 * ((thread + i) % 4); ++j)
+        request.prompt.push_back((thread * 31 + i * 7 + j) % 128);
       request.sampling.seed = static_cast<std::uint64_t>(thread * 1000 + i);
       request.max_tokens = 1 + (i * 5) % 23;
       request.ignore_eos = true;

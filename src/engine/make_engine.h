@@ -16,7 +16,8 @@ namespace tandem::engine {
 // The sizes that an engine with these options keeps to on ranks of this capacity. It needs no ranks: called
 // with the planned capacity before anything is loaded, it refuses then what make_engine would refuse later.
 // Errors: Invalid, with the option, its value and what works.
-[[nodiscard]] Result<scheduler::Limits> check_options(const EngineOptions& options, const rank::Capacity& capacity);
+[[nodiscard]] Result<scheduler::Limits> check_options(const EngineOptions& options,
+                                                      const rank::Capacity& capacity);
 
 // An engine over an executor whose ranks have allocated (R5.1), with its scheduler and text worker threads
 // running. `end_ids` are the model's: sampling one ends a request unless it says ignore_eos.

@@ -63,7 +63,8 @@ void expect_same(const RecordingSink::Record& got, const RecordingSink::Record& 
   EXPECT_TRUE(std::equal(a.begin(), a.end(), b.begin(), b.end(), same)) << "logprobs of request " << request;
   const auto& p = got.deltas.front().prompt_logprobs;
   const auto& q = alone.deltas.front().prompt_logprobs;
-  EXPECT_TRUE(std::equal(p.begin(), p.end(), q.begin(), q.end(), same)) << "prompt logprobs of request " << request;
+  EXPECT_TRUE(std::equal(p.begin(), p.end(), q.begin(), q.end(), same))
+      << "prompt logprobs of request " << request;
 }
 
 // Each by itself on a replica that has served nothing before.

@@ -22,7 +22,8 @@ Output::Output(Request request, const text::Tokenizer& tokenizer, text::StopMatc
       prompt_tokens_(static_cast<std::int32_t>(request_.prompt.size())),
       detokenizer_(tokenizer, request_.skip_special_tokens),
       matcher_(std::move(matcher)) {
-  if (request_.split_reasoning) splitter_.emplace(text::ReasoningSplitter::Options{.inside = request_.reasoning});
+  if (request_.split_reasoning)
+    splitter_.emplace(text::ReasoningSplitter::Options{.inside = request_.reasoning});
   detokenizer_.begin_after(request_.prompt);
   request_.prompt.clear();
   request_.prompt.shrink_to_fit();
@@ -43,8 +44,10 @@ bool Output::push(const ops::TokenChoice& choice, bool end_id, Delta& delta) {
     matcher_.push(text, safe);
     give(safe, delta);
   }
-  if (matcher_.stopped()) close(delta);
-  else release(delta, false);
+  if (matcher_.stopped())
+    close(delta);
+  else
+    release(delta, false);
   return matcher_.stopped();
 }
 

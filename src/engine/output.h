@@ -51,7 +51,7 @@ class Output {
   void close(Delta& delta);
   void release(Delta& delta, bool all);
 
-  Request request_;              // its prompt is not kept
+  Request request_;  // its prompt is not kept
   const std::int32_t prompt_tokens_;
   text::Detokenizer detokenizer_;
   text::StopMatcher matcher_;

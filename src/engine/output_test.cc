@@ -111,12 +111,14 @@ TEST(Output, TokensComeWithTheDeltaThatCompletesTheirText) {
 
 TEST(Output, NoDeltaShowsTextOfATokenThatItHasNotYetGiven) {
   std::mt19937 random(5);
-  const std::string_view pieces[] = {"a", "b", " ", "\xE2\x82\xAC", "hello", "\xF0\x9F\x98\x80", "<think>", "</think>",
-                                     "\n", "ab", "<|im_end|>"};
+  const std::string_view pieces[] = {
+      "a",       "b",        " ",  "\xE2\x82\xAC", "hello",     "\xF0\x9F\x98\x80",
+      "<think>", "</think>", "\n", "ab",           "<|im_end|>"};
   for (int round = 0; round < 2000; ++round) {
     std::string says;
     for (int i = 0; i < 12; ++i) says += pieces[random() % std::size(pieces)];
-    Request request{.stop = round % 2 == 0 ? std::vector<std::string>{} : std::vector<std::string>{"bab", "a \xE2\x82\xAC"}};
+    Request request{.stop = round % 2 == 0 ? std::vector<std::string>{}
+                                           : std::vector<std::string>{"bab", "a \xE2\x82\xAC"}};
     request.split_reasoning = round % 3 == 0;
     request.reasoning = round % 6 == 0;
     const Whole got = run(request, says);

@@ -34,9 +34,12 @@ Result<void> check_sampling(const ops::SamplingParams& sampling, std::int32_t vo
   if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f))
     return bad("top_p", fmt::format("is {}; it must lie in (0, 1]", sampling.top_p));
   if (!(sampling.repetition_penalty > 0.0f && sampling.repetition_penalty <= kMost))
-    return bad("repetition_penalty", fmt::format("is {}; it must be greater than 0", sampling.repetition_penalty));
-  if (sampling.top_k < 0) return bad("top_k", fmt::format("is {}; it must be 0 (off) or more", sampling.top_k));
-  if (sampling.min_tokens < 0) return bad("min_tokens", fmt::format("is {}; it must be 0 or more", sampling.min_tokens));
+    return bad("repetition_penalty",
+               fmt::format("is {}; it must be greater than 0", sampling.repetition_penalty));
+  if (sampling.top_k < 0)
+    return bad("top_k", fmt::format("is {}; it must be 0 (off) or more", sampling.top_k));
+  if (sampling.min_tokens < 0)
+    return bad("min_tokens", fmt::format("is {}; it must be 0 or more", sampling.min_tokens));
   std::set<TokenId> biased;
   for (const auto& [id, bias] : sampling.logit_bias) {
     TANDEM_TRY(check_ids("logit_bias", std::span(&id, 1), vocab));
@@ -57,11 +60,13 @@ Result<scheduler::RequestSpec> check_request(const Request& request, const Reque
   const std::int32_t context = scheduler::longest_life(rules.limits.max_context, rules.limits.pages);
   if (request.prompt.empty()) return bad("prompt", "is empty; at least one token is needed");
   if (std::ssize(request.prompt) > context - 1)
-    return fail(ErrorKind::Capacity,
-                fmt::format("the prompt has {} tokens; with room for one token of answer, this server's context of {} "
-                            "tokens takes prompts of at most {}",
-                            request.prompt.size(), context, context - 1),
-                "prompt");
+    return fail(
+        ErrorKind::Capacity,
+        fmt::format(
+            "the prompt has {} tokens; with room for one token of answer, this server's context of {} "
+            "tokens takes prompts of at most {}",
+            request.prompt.size(), context, context - 1),
+        "prompt");
   const auto prompt_tokens = static_cast<std::int32_t>(request.prompt.size());
   TANDEM_TRY(check_ids("prompt", request.prompt, rules.vocab));
   TANDEM_TRY(check_ids("stop_token_ids", request.stop_token_ids, rules.vocab));
@@ -77,14 +82,16 @@ Result<scheduler::RequestSpec> check_request(const Request& request, const Reque
       request.max_tokens.value_or(std::min(rules.default_max_tokens, context - prompt_tokens));
   TANDEM_TRY(scheduler::check_fits(rules.limits, prompt_tokens, max_tokens));
   if (request.sampling.min_tokens > max_tokens)
-    return bad("min_tokens", fmt::format("is {}, more than max_tokens, {}", request.sampling.min_tokens, max_tokens));
+    return bad("min_tokens",
+               fmt::format("is {}, more than max_tokens, {}", request.sampling.min_tokens, max_tokens));
 
   scheduler::RequestSpec spec;
   spec.prompt = request.prompt;
   spec.sampling = request.sampling;
   spec.max_tokens = max_tokens;
   spec.end_ids = request.stop_token_ids;
-  if (!request.ignore_eos) spec.end_ids.insert(spec.end_ids.end(), rules.end_ids.begin(), rules.end_ids.end());
+  if (!request.ignore_eos)
+    spec.end_ids.insert(spec.end_ids.end(), rules.end_ids.begin(), rules.end_ids.end());
   std::sort(spec.end_ids.begin(), spec.end_ids.end());
   spec.end_ids.erase(std::unique(spec.end_ids.begin(), spec.end_ids.end()), spec.end_ids.end());
   spec.sampling.stop_ids = spec.sampling.min_tokens > 0 ? spec.end_ids : std::vector<TokenId>{};

@@ -10,7 +10,8 @@ namespace {
 constexpr std::size_t kMaxUnread = 65536;
 
 bool empty(const Delta& delta) {
-  return delta.text.empty() && delta.reasoning_text.empty() && delta.tokens.empty() && delta.prompt_logprobs.empty();
+  return delta.text.empty() && delta.reasoning_text.empty() && delta.tokens.empty() &&
+         delta.prompt_logprobs.empty();
 }
 
 }  // namespace
@@ -60,7 +61,8 @@ void TextWorker::on_updates(std::vector<scheduler::Update> updates) {
   {
     std::unique_lock lock(mutex_);
     read_.wait(lock, [&] { return inbox_.size() < kMaxUnread || closed_; });
-    inbox_.insert(inbox_.end(), std::make_move_iterator(updates.begin()), std::make_move_iterator(updates.end()));
+    inbox_.insert(inbox_.end(), std::make_move_iterator(updates.begin()),
+                  std::make_move_iterator(updates.end()));
   }
   arrived_.notify_one();
 }
@@ -115,7 +117,8 @@ void TextWorker::update(scheduler::Update& update) {
       const bool stops = output.push(*update.token, by_end_id, delta);
       if (stops && !ends) mailbox_.stop_at(update.request, output.counted() - 1);
     }
-    for (const ops::TokenChoice& choice : update.prompt_logprobs) delta.prompt_logprobs.push_back(logprob_of(choice));
+    for (const ops::TokenChoice& choice : update.prompt_logprobs)
+      delta.prompt_logprobs.push_back(logprob_of(choice));
     if (ends) output.flush(delta);
     if (!empty(delta)) client.sink->on_delta(update.request, std::move(delta));
   }

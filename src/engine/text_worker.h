@@ -81,7 +81,7 @@ class TextWorker final : public scheduler::Listener {
   std::mutex mutex_;
   std::condition_variable arrived_, read_;
   std::vector<Message> inbox_;
-  std::vector<RequestId> mutes_;         // read before each update: a cancellation overtakes what is unread
+  std::vector<RequestId> mutes_;  // read before each update: a cancellation overtakes what is unread
   std::atomic<bool> has_mutes_{false};
   bool closed_ = false;
   std::atomic<std::uint64_t> stop_{0}, length_{0}, cancelled_{0}, failed_{0};

@@ -20,13 +20,15 @@ constexpr std::uint64_t fold(std::uint64_t state, TokenId id) {
   return mix(state ^ (static_cast<std::uint64_t>(id) + 1));
 }
 
-constexpr TokenId hash_token(std::uint64_t state, std::int32_t position, std::uint64_t seed, std::int32_t vocab) {
+constexpr TokenId hash_token(std::uint64_t state, std::int32_t position, std::uint64_t seed,
+                             std::int32_t vocab) {
   return static_cast<TokenId>(mix(state ^ mix(seed) ^ static_cast<std::uint64_t>(position)) %
                               static_cast<std::uint64_t>(vocab));
 }
 
 // The next id upwards that min_tokens allows.
-TokenId unmasked(TokenId id, const ops::SamplingParams& sampling, std::int32_t generated, std::int32_t vocab) {
+TokenId unmasked(TokenId id, const ops::SamplingParams& sampling, std::int32_t generated,
+                 std::int32_t vocab) {
   if (generated >= sampling.min_tokens) return id;
   const auto& masked = sampling.stop_ids;
   while (std::find(masked.begin(), masked.end(), id) != masked.end()) id = (id + 1) % vocab;
@@ -88,11 +90,15 @@ Result<void> FakeExecutor::check_plan(const rank::Step& step) const {
     const bool decode = row.kind == ops::RowKind::Decode;
     const std::string who = fmt::format("request {}: ", row.request.value);
     if (!ids.insert(row.request).second) return bad(who + "two rows");
-    if (decode && decode_rows != std::distance(step.rows.data(), &row)) return bad(who + "decode row after prefill");
-    if (row.tokens < 1 || (decode && row.tokens != 1)) return bad(fmt::format("{}{} tokens", who, row.tokens));
-    if (decode ? row.ids.size() > 1 : std::ssize(row.ids) != row.tokens) return bad(who + "ids do not match tokens");
+    if (decode && decode_rows != std::distance(step.rows.data(), &row))
+      return bad(who + "decode row after prefill");
+    if (row.tokens < 1 || (decode && row.tokens != 1))
+      return bad(fmt::format("{}{} tokens", who, row.tokens));
+    if (decode ? row.ids.size() > 1 : std::ssize(row.ids) != row.tokens)
+      return bad(who + "ids do not match tokens");
     for (const TokenId id : row.ids)
-      if (id < 0 || id >= capacity.vocab) return bad(fmt::format("{}id {} outside 0..{}", who, id, capacity.vocab - 1));
+      if (id < 0 || id >= capacity.vocab)
+        return bad(fmt::format("{}id {} outside 0..{}", who, id, capacity.vocab - 1));
     if (decode && !row.samples) return bad(who + "a decode row that does not sample");
     if (!decode && !row.samples && (row.base_pos + row.tokens) % ops::kPageTokens != 0)
       return bad(fmt::format("{}chunk ends at {}, not on a multiple of 64", who, row.base_pos + row.tokens));
@@ -101,8 +107,10 @@ Result<void> FakeExecutor::check_plan(const rank::Step& step) const {
     tokens += row.tokens;
   }
   const std::int32_t most = decode_rows > 0 ? capacity.max_mixed_tokens : capacity.max_step_tokens;
-  if (tokens > most) return bad(fmt::format("{} tokens with {} decode rows, budget {}", tokens, decode_rows, most));
-  if (!options_.mixed && decode_rows > 0 && decode_rows < std::ssize(step.rows)) return bad("mixed, with mixed off");
+  if (tokens > most)
+    return bad(fmt::format("{} tokens with {} decode rows, budget {}", tokens, decode_rows, most));
+  if (!options_.mixed && decode_rows > 0 && decode_rows < std::ssize(step.rows))
+    return bad("mixed, with mixed off");
   return {};
 }
 
@@ -133,7 +141,8 @@ Result<void> FakeExecutor::apply(const rank::Row& row, rank::StepResult& result)
     return bad("sampling parameters after its first row");
   }
   Request& request = requests_.at(row.request);
-  if (row.base_pos != request.tokens) return bad(fmt::format("at {} of {} tokens", row.base_pos, request.tokens));
+  if (row.base_pos != request.tokens)
+    return bad(fmt::format("at {} of {} tokens", row.base_pos, request.tokens));
   if (row.generated != request.generated) return bad("another count of generated tokens");
   if ((row.kind == ops::RowKind::Decode) != request.prompt_done) return bad("wrong kind of row");
   for (const PageId page : row.new_pages) {
@@ -142,7 +151,8 @@ Result<void> FakeExecutor::apply(const rank::Row& row, rank::StepResult& result)
     request.pages.push_back(page);
   }
   const std::int32_t needed = (row.base_pos + row.tokens + ops::kPageTokens - 1) / ops::kPageTokens;
-  if (std::ssize(request.pages) != needed) return bad(fmt::format("{} pages for {}", request.pages.size(), needed));
+  if (std::ssize(request.pages) != needed)
+    return bad(fmt::format("{} pages for {}", request.pages.size(), needed));
 
   rank::Artifact artifact{.request = row.request};
   for (std::int32_t i = 0; i < row.tokens; ++i) {
@@ -190,8 +200,10 @@ Result<rank::StepResult> FakeExecutor::wait_step() {
   for (const rank::Row& row : step.rows) {
     if (auto applied = apply(row, result); !applied) return poison(std::move(applied.error()));
     tokens += row.tokens;
-    if (row.kind == ops::RowKind::Decode) seen_.decode_rows += 1;
-    else seen_.prefill_tokens += static_cast<std::uint64_t>(row.tokens);
+    if (row.kind == ops::RowKind::Decode)
+      seen_.decode_rows += 1;
+    else
+      seen_.prefill_tokens += static_cast<std::uint64_t>(row.tokens);
   }
   seen_.steps += 1;
   seen_.most_rows = std::max(seen_.most_rows, static_cast<std::int32_t>(step.rows.size()));
@@ -212,15 +224,18 @@ Result<void> FakeExecutor::drop(std::span<const rank::Drop> drops) {
     const auto at = requests_.find(drop.request);
     const bool expected = drop.expectation == rank::Expectation::MustExist;
     if (expected != (at != requests_.end()))
-      return poison({ErrorKind::Protocol, fmt::format("[fake_executor] drop of request {}: expected {}, found {}",
-                                                      drop.request.value, expected, !expected)});
+      return poison(
+          {ErrorKind::Protocol, fmt::format("[fake_executor] drop of request {}: expected {}, found {}",
+                                            drop.request.value, expected, !expected)});
     for (const rank::Step& step : flights_)
       for (const rank::Row& row : step.rows)
         if (row.request == drop.request)
-          return poison({ErrorKind::Protocol,
-                         fmt::format("[fake_executor] drop of request {}, which is in flight", drop.request.value)});
+          return poison(
+              {ErrorKind::Protocol,
+               fmt::format("[fake_executor] drop of request {}, which is in flight", drop.request.value)});
     if (!dropped_.insert(drop.request).second)
-      return poison({ErrorKind::Protocol, fmt::format("[fake_executor] request {} dropped twice", drop.request.value)});
+      return poison(
+          {ErrorKind::Protocol, fmt::format("[fake_executor] request {} dropped twice", drop.request.value)});
     if (at == requests_.end()) continue;
     slots_.erase(at->second.slot);
     for (const PageId page : at->second.pages) pages_.erase(page);

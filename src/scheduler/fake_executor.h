@@ -28,11 +28,15 @@ namespace tandem::scheduler {
 class FakeExecutor final : public executor::Executor {
  public:
   struct Options {
-    rank::Capacity capacity{.slots = 8, .pages = 256, .max_context = 2048, .max_step_tokens = 512,
-                            .max_mixed_tokens = 256, .vocab = 1000};
+    rank::Capacity capacity{.slots = 8,
+                            .pages = 256,
+                            .max_context = 2048,
+                            .max_step_tokens = 512,
+                            .max_mixed_tokens = 256,
+                            .vocab = 1000};
     int max_in_flight = 1;
-    bool mixed = true;           // false: a step with both kinds of rows is refused
-    std::uint64_t shuffle = 0;   // seed of the order in which artifacts are delivered; 0: by row
+    bool mixed = true;          // false: a step with both kinds of rows is refused
+    std::uint64_t shuffle = 0;  // seed of the order in which artifacts are delivered; 0: by row
     // Chooses tokens instead of the hash. `index`: the completion token's number; `suggested`: the hash's id.
     std::function<TokenId(RequestId request, std::int32_t index, TokenId suggested)> choose;
     // Looks at each artifact before it is delivered and may spoil it.
@@ -62,7 +66,7 @@ class FakeExecutor final : public executor::Executor {
   void wait_until_held();
 
   struct Seen {
-    std::uint64_t steps = 0, drops = 0;        // commands
+    std::uint64_t steps = 0, drops = 0;  // commands
     std::uint64_t prefill_tokens = 0, decode_rows = 0;
     std::int32_t most_rows = 0, most_tokens = 0, most_live = 0;
     bool shut_down = false;
@@ -78,15 +82,15 @@ class FakeExecutor final : public executor::Executor {
   struct Request {
     SlotId slot;
     std::vector<PageId> pages;
-    std::int32_t tokens = 0;       // in its state
+    std::int32_t tokens = 0;  // in its state
     std::uint64_t state = 0;
     std::int32_t generated = 0;
     TokenId last = -1;
     bool prompt_done = false;
     ops::SamplingParams sampling;
   };
-  Result<void> check_plan(const rank::Step& step) const;                // R2.5: healthy after an error
-  Result<void> apply(const rank::Row& row, rank::StepResult& result);   // R1.4, R5.2: fatal
+  Result<void> check_plan(const rank::Step& step) const;               // R2.5: healthy after an error
+  Result<void> apply(const rank::Row& row, rank::StepResult& result);  // R1.4, R5.2: fatal
   tl::unexpected<Error> poison(Error error);
   Result<void> enter(std::string_view operation);
 
@@ -95,7 +99,7 @@ class FakeExecutor final : public executor::Executor {
   std::map<SlotId, RequestId> slots_;
   std::map<PageId, RequestId> pages_;
   std::deque<rank::Step> flights_;
-  std::set<RequestId> dropped_;   // never again (R1.4)
+  std::set<RequestId> dropped_;  // never again (R1.4)
   std::uint64_t operations_ = 0;
   std::optional<Error> poison_;
   Seen seen_;

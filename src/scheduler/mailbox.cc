@@ -13,8 +13,9 @@ Result<void> Mailbox::submit(RequestSpec spec) {
     std::lock_guard lock(mutex_);
     if (closed_) return fail(*closed_);
     if (waiting_ >= max_waiting_)
-      return fail(ErrorKind::Overloaded,
-                  fmt::format("{} requests are waiting, which is all that may wait; try again later", waiting_));
+      return fail(
+          ErrorKind::Overloaded,
+          fmt::format("{} requests are waiting, which is all that may wait; try again later", waiting_));
     waiting_ += 1;
     submissions_.push_back(std::move(spec));
   }
@@ -40,13 +41,15 @@ void Mailbox::stop_at(RequestId request, std::int32_t token_index) {
 
 void Mailbox::drain() {
   std::lock_guard lock(mutex_);
-  if (!closed_) closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
+  if (!closed_)
+    closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
 }
 
 void Mailbox::stop() {
   {
     std::lock_guard lock(mutex_);
-    if (!closed_) closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
+    if (!closed_)
+      closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
     stop_ = true;
   }
   changed_.notify_one();

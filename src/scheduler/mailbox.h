@@ -69,10 +69,10 @@ class Mailbox {
   std::condition_variable changed_;
   std::vector<RequestSpec> submissions_;
   std::vector<Closing> closings_;
-  std::size_t waiting_ = 0;            // submitted, not yet admitted nor gone
+  std::size_t waiting_ = 0;  // submitted, not yet admitted nor gone
   bool stop_ = false;
-  bool stop_read_ = false;             // so that a reader that saw it can wait again
-  std::optional<Error> closed_;        // why submissions are refused
+  bool stop_read_ = false;       // so that a reader that saw it can wait again
+  std::optional<Error> closed_;  // why submissions are refused
 };
 
 }  // namespace tandem::scheduler

@@ -56,30 +56,33 @@ std::int32_t chunk_tokens(const Progress& request, std::int32_t budget) {
 
 Result<void> check_limits(const Limits& limits) {
   if (limits.slots < 1)
-    return fail(ErrorKind::Invalid, fmt::format("[planner] {} state slots; at least 1 is needed", limits.slots),
-                "max-requests");
+    return fail(ErrorKind::Invalid,
+                fmt::format("[planner] {} state slots; at least 1 is needed", limits.slots), "max-requests");
   if (limits.pages < 1)
     return fail(ErrorKind::Invalid, fmt::format("[planner] {} KV pages; at least 1 is needed", limits.pages),
                 "kv-memory");
   if (limits.max_context < 2)
-    return fail(ErrorKind::Invalid,
-                fmt::format("[planner] max-context {} holds no prompt and no answer; at least 2 tokens are needed",
-                            limits.max_context),
-                "max-context");
+    return fail(
+        ErrorKind::Invalid,
+        fmt::format("[planner] max-context {} holds no prompt and no answer; at least 2 tokens are needed",
+                    limits.max_context),
+        "max-context");
   if (limits.max_step_tokens < kChunk)
-    return fail(ErrorKind::Invalid,
-                fmt::format("[planner] max-step-tokens {} is less than one prompt chunk; at least {} is needed",
-                            limits.max_step_tokens, kChunk),
-                "max-step-tokens");
+    return fail(
+        ErrorKind::Invalid,
+        fmt::format("[planner] max-step-tokens {} is less than one prompt chunk; at least {} is needed",
+                    limits.max_step_tokens, kChunk),
+        "max-step-tokens");
   // A prefilling request holds a slot itself, so at most slots - 1 decode rows stand beside its chunk.
   const std::int32_t least = limits.mixed ? limits.slots - 1 + kChunk : limits.slots;
   if (limits.max_mixed_tokens < least)
-    return fail(ErrorKind::Invalid,
-                fmt::format("[planner] max-mixed-tokens {} leaves no room for {} beside the decode rows of {} "
-                            "requests; at least {} is needed (or a smaller --max-requests)",
-                            limits.max_mixed_tokens, limits.mixed ? "a prompt chunk of 64" : "one more row",
-                            limits.slots, least),
-                "max-mixed-tokens");
+    return fail(
+        ErrorKind::Invalid,
+        fmt::format("[planner] max-mixed-tokens {} leaves no room for {} beside the decode rows of {} "
+                    "requests; at least {} is needed (or a smaller --max-requests)",
+                    limits.max_mixed_tokens, limits.mixed ? "a prompt chunk of 64" : "one more row",
+                    limits.slots, least),
+        "max-mixed-tokens");
   return {};
 }
 
@@ -90,20 +93,22 @@ std::int64_t pages_for_life(std::int32_t prompt_tokens, std::int32_t max_tokens)
 Result<void> check_fits(const Limits& limits, std::int32_t prompt_tokens, std::int32_t max_tokens) {
   const std::int64_t total = std::int64_t{prompt_tokens} + max_tokens;
   if (total > limits.max_context)
-    return fail(ErrorKind::Capacity,
-                fmt::format("{} prompt tokens and max_tokens {} make {}, more than the context of {} tokens; a "
-                            "prompt of this length can have at most {} completion tokens",
-                            prompt_tokens, max_tokens, total, limits.max_context,
-                            std::max(limits.max_context - prompt_tokens, 0)),
-                "max_tokens");
+    return fail(
+        ErrorKind::Capacity,
+        fmt::format("{} prompt tokens and max_tokens {} make {}, more than the context of {} tokens; a "
+                    "prompt of this length can have at most {} completion tokens",
+                    prompt_tokens, max_tokens, total, limits.max_context,
+                    std::max(limits.max_context - prompt_tokens, 0)),
+        "max_tokens");
   if (pages_for_life(prompt_tokens, max_tokens) > limits.pages) {
     const std::int32_t longest = longest_life(limits.max_context, limits.pages);
-    return fail(ErrorKind::Capacity,
-                fmt::format("{} prompt tokens and max_tokens {} need {} KV pages, this server has {} ({} tokens); a "
-                            "prompt of this length can have at most {} completion tokens",
-                            prompt_tokens, max_tokens, pages_for_life(prompt_tokens, max_tokens), limits.pages,
-                            std::int64_t{limits.pages} * kChunk, std::max(longest - prompt_tokens, 0)),
-                "max_tokens");
+    return fail(
+        ErrorKind::Capacity,
+        fmt::format("{} prompt tokens and max_tokens {} need {} KV pages, this server has {} ({} tokens); a "
+                    "prompt of this length can have at most {} completion tokens",
+                    prompt_tokens, max_tokens, pages_for_life(prompt_tokens, max_tokens), limits.pages,
+                    std::int64_t{limits.pages} * kChunk, std::max(longest - prompt_tokens, 0)),
+        "max_tokens");
   }
   return {};
 }
@@ -121,8 +126,10 @@ StepShape shape(const rank::Step& step) {
 rank::Step plan(const Limits& limits, std::span<const Progress> live, bool after_prefill) {
   bool has_decode = false, has_prefill = false;
   for (const Progress& request : live) {
-    if (!request.decoding()) has_prefill = true;
-    else if (!request.exhausted()) has_decode = true;
+    if (!request.decoding())
+      has_prefill = true;
+    else if (!request.exhausted())
+      has_decode = true;
   }
   // Mixed off: with both kinds at hand they alternate.
   const bool decode_now = has_decode && (limits.mixed || !has_prefill || after_prefill);

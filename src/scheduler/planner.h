@@ -54,11 +54,11 @@ struct Limits {
 
 // One admitted request that may take part in the next step.
 struct Progress {
-  const RequestSpec* spec = nullptr;   // must live until plan() returns
+  const RequestSpec* spec = nullptr;  // must live until plan() returns
   SlotId slot;
-  std::int32_t run = 0;                // tokens in steps sent so far, prompt and completion: next base_pos
-  std::int32_t generated = 0;          // completion tokens that those steps sample
-  TokenId last = ops::kLastSampled;    // id of the newest; kLastSampled while its step is in flight
+  std::int32_t run = 0;              // tokens in steps sent so far, prompt and completion: next base_pos
+  std::int32_t generated = 0;        // completion tokens that those steps sample
+  TokenId last = ops::kLastSampled;  // id of the newest; kLastSampled while its step is in flight
 
   [[nodiscard]] bool decoding() const { return run >= spec->prompt_tokens(); }
   // Every token it may generate is sampled by a step already sent.
@@ -71,9 +71,9 @@ struct StepShape {
 };
 [[nodiscard]] StepShape shape(const rank::Step& step);
 
-// The next step, but for the rows' new pages, which the page table adds; without rows if nothing can run. `live` is in order of admission.
-// With mixed off, `after_prefill` says that the last step held prompt chunks: the two kinds take turns
-// while both have work, so neither starves.
+// The next step, but for the rows' new pages, which the page table adds; without rows if nothing can run.
+// `live` is in order of admission. With mixed off, `after_prefill` says that the last step held prompt
+// chunks: the two kinds take turns while both have work, so neither starves.
 [[nodiscard]] rank::Step plan(const Limits& limits, std::span<const Progress> live, bool after_prefill);
 
 }  // namespace tandem::scheduler

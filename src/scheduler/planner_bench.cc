@@ -16,7 +16,11 @@ namespace tandem::scheduler {
 namespace {
 
 Limits limits_of(int rows) {
-  return {.slots = rows, .pages = 1 << 20, .max_context = 1 << 20, .max_step_tokens = 8192, .max_mixed_tokens = 512};
+  return {.slots = rows,
+          .pages = 1 << 20,
+          .max_context = 1 << 20,
+          .max_step_tokens = 8192,
+          .max_mixed_tokens = 512};
 }
 
 void plan_rows(benchmark::State& state, bool mixed) {
@@ -29,7 +33,11 @@ void plan_rows(benchmark::State& state, bool mixed) {
     const bool prompt = mixed && i + 1 == rows;
     spec.prompt.assign(prompt ? 100000 : 512, 1);
     spec.max_tokens = 1000;
-    live.push_back({.spec = &spec, .slot = SlotId{i}, .run = prompt ? 6400 : 600, .generated = prompt ? 0 : 89, .last = 7});
+    live.push_back({.spec = &spec,
+                    .slot = SlotId{i},
+                    .run = prompt ? 6400 : 600,
+                    .generated = prompt ? 0 : 89,
+                    .last = 7});
   }
   for (auto _ : state) {
     const rank::Step step = plan(limits_of(rows), live, false);
@@ -94,9 +102,15 @@ void tick(benchmark::State& state) {
     scheduler.tick();
     ticks += 1;
   }
-  if (listener.count - before != static_cast<std::size_t>(ticks * rows)) state.SkipWithError("not all rows decoded");
+  if (listener.count - before != static_cast<std::size_t>(ticks * rows))
+    state.SkipWithError("not all rows decoded");
 }
-BENCHMARK(tick)->Args({1, 0})->Args({128, 0})->Args({128, 10000})->Unit(benchmark::kMicrosecond)->Iterations(2000);
+BENCHMARK(tick)
+    ->Args({1, 0})
+    ->Args({128, 0})
+    ->Args({128, 10000})
+    ->Unit(benchmark::kMicrosecond)
+    ->Iterations(2000);
 
 }  // namespace
 }  // namespace tandem::scheduler

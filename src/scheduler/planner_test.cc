@@ -22,7 +22,8 @@ TEST(Planner, WholeLifeCountsEveryTokenButTheLast) {
 
 // proves R5.3
 TEST(Planner, WhatCanNeverFitIsRefusedWithTheLimit) {
-  const Limits pool{.slots = 1, .pages = 3, .max_context = 1000, .max_step_tokens = 64, .max_mixed_tokens = 64};
+  const Limits pool{
+      .slots = 1, .pages = 3, .max_context = 1000, .max_step_tokens = 64, .max_mixed_tokens = 64};
   EXPECT_EQ(longest_life(pool.max_context, pool.pages), 193);
   EXPECT_TRUE(check_fits(pool, 64, 129));
   const auto refused = check_fits(pool, 64, 130);
@@ -30,14 +31,16 @@ TEST(Planner, WhatCanNeverFitIsRefusedWithTheLimit) {
   EXPECT_EQ(refused.error().kind, ErrorKind::Capacity);
   EXPECT_NE(refused.error().message.find("at most 129"), std::string::npos) << refused.error().message;
 
-  const Limits context{.slots = 1, .pages = 100, .max_context = 100, .max_step_tokens = 64, .max_mixed_tokens = 64};
+  const Limits context{
+      .slots = 1, .pages = 100, .max_context = 100, .max_step_tokens = 64, .max_mixed_tokens = 64};
   EXPECT_TRUE(check_fits(context, 60, 40));
   EXPECT_FALSE(check_fits(context, 60, 41));
   EXPECT_FALSE(check_fits(context, 60, 2147483647));
 }
 
 TEST(Planner, BudgetsThatWouldStarveSomebodyAreRefusedWithTheFlag) {
-  const Limits good{.slots = 8, .pages = 8, .max_context = 100, .max_step_tokens = 64, .max_mixed_tokens = 71};
+  const Limits good{
+      .slots = 8, .pages = 8, .max_context = 100, .max_step_tokens = 64, .max_mixed_tokens = 71};
   EXPECT_TRUE(check_limits(good));
   const auto flag = [&](auto change) {
     Limits limits = good;
@@ -126,7 +129,8 @@ TEST(PlannerProperty, EveryRowIsItsRequestsNextPieceWithinTheBudget) {
       check_row(row, world.live[row.request.value - 1]);
       seen.push_back(row.request);
     }
-    RC_ASSERT(of.tokens <= (of.decode_rows > 0 ? world.limits.max_mixed_tokens : world.limits.max_step_tokens));
+    RC_ASSERT(of.tokens <=
+              (of.decode_rows > 0 ? world.limits.max_mixed_tokens : world.limits.max_step_tokens));
     if (!world.limits.mixed) RC_ASSERT(of.decode_rows == 0 || of.decode_rows == of.rows);
     std::sort(seen.begin(), seen.end());
     RC_ASSERT(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
@@ -139,7 +143,8 @@ TEST(PlannerProperty, MixedStepsServeEveryDecodeRowAndTheOldestPrompt) {
     world.limits.mixed = true;
     const rank::Step step = plan(world.limits, world.live, *rc::gen::arbitrary<bool>());
     const auto has_row = [&](RequestId id) {
-      return std::any_of(step.rows.begin(), step.rows.end(), [&](const rank::Row& row) { return row.request == id; });
+      return std::any_of(step.rows.begin(), step.rows.end(),
+                         [&](const rank::Row& row) { return row.request == id; });
     };
     bool oldest = true;
     for (const Progress& request : world.live) {

@@ -12,13 +12,13 @@ namespace tandem::scheduler {
 
 // One request as the scheduler sees it: numbers only, no text. Checked by the engine before it comes here.
 struct RequestSpec {
-  RequestId id;                        // given by the mailbox; order of ids = order of arrival
-  std::vector<TokenId> prompt;         // >= 1 ids, each below the model's vocabulary
-  ops::SamplingParams sampling;        // sent to the ranks with the request's first row
-  std::int32_t max_tokens = 1;         // >= 1; prompt + max_tokens within the context (R5.3)
-  std::vector<TokenId> end_ids;        // ascending; sampling one ends the request; min_tokens masks them
-  std::int32_t top_logprobs = -1;      // alternatives per sampled token, -1: no logprobs
-  std::int32_t prompt_logprobs = -1;   // the same for the prompt's tokens
+  RequestId id;                       // given by the mailbox; order of ids = order of arrival
+  std::vector<TokenId> prompt;        // >= 1 ids, each below the model's vocabulary
+  ops::SamplingParams sampling;       // sent to the ranks with the request's first row
+  std::int32_t max_tokens = 1;        // >= 1; prompt + max_tokens within the context (R5.3)
+  std::vector<TokenId> end_ids;       // ascending; sampling one ends the request; min_tokens masks them
+  std::int32_t top_logprobs = -1;     // alternatives per sampled token, -1: no logprobs
+  std::int32_t prompt_logprobs = -1;  // the same for the prompt's tokens
 
   [[nodiscard]] std::int32_t prompt_tokens() const { return static_cast<std::int32_t>(prompt.size()); }
 };

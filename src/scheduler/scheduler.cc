@@ -74,7 +74,8 @@ void Scheduler::close(const Closing& closing) {
   }
   // A stop beats a length or an end id that came after it, never a cancellation or an error.
   const std::int32_t counted = *closing.stop_index + 1;
-  const bool beats = !live->end || (live->end->reason != EndReason::Error && counted < live->end->completion_tokens);
+  const bool beats =
+      !live->end || (live->end->reason != EndReason::Error && counted < live->end->completion_tokens);
   if (!beats) return;
   live->end = End{.reason = EndReason::StopString, .completion_tokens = counted};
   live->last.reset();
@@ -209,8 +210,9 @@ Result<void> Scheduler::collect() {
   for (rank::Artifact& artifact : result.artifacts) {
     Live* live = find(artifact.request);
     if (live == nullptr)
-      return tandem::fail(ErrorKind::Protocol, fmt::format("[scheduler] an artifact for request {}, which holds no slot",
-                                                   artifact.request.value));
+      return tandem::fail(
+          ErrorKind::Protocol,
+          fmt::format("[scheduler] an artifact for request {}, which holds no slot", artifact.request.value));
     TANDEM_TRY(take_artifact(*live, std::move(artifact)));
   }
   if (!updates_.empty()) listener_.on_updates(std::exchange(updates_, {}));
@@ -222,9 +224,10 @@ Result<void> Scheduler::take_artifact(Live& live, rank::Artifact artifact) {
   const RequestSpec& spec = live.spec;
   if (non_finite(artifact)) {
     const std::int32_t at = live.taken;
-    live.end = End{.reason = EndReason::Error,
-                   .error = {ErrorKind::Device,
-                             fmt::format("the model's logits were not finite after {} completion tokens", at)}};
+    live.end =
+        End{.reason = EndReason::Error,
+            .error = {ErrorKind::Device,
+                      fmt::format("the model's logits were not finite after {} completion tokens", at)}};
     return {};
   }
   live.prompt_logprobs.insert(live.prompt_logprobs.end(),
@@ -298,9 +301,10 @@ Result<void> Scheduler::check_books() const {
   TANDEM_TRY(slots_.check());
   TANDEM_TRY(pages_.check());
   if (slots_.held() == 0 && pages_.reserved() == 0) return {};
-  return tandem::fail(ErrorKind::Corrupt,
-                      fmt::format("[scheduler] idle, but {} of {} slots are held and {} of {} pages set aside",
-                                  slots_.held(), slots_.capacity(), pages_.reserved(), pages_.capacity()));
+  return tandem::fail(
+      ErrorKind::Corrupt,
+      fmt::format("[scheduler] idle, but {} of {} slots are held and {} of {} pages set aside", slots_.held(),
+                  slots_.capacity(), pages_.reserved(), pages_.capacity()));
 }
 
 bool Scheduler::idle() const {

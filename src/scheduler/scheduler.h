@@ -30,7 +30,7 @@ namespace tandem::scheduler {
 class Scheduler {
  public:
   struct Settings {
-    Limits limits;              // checked with check_limits()
+    Limits limits;  // checked with check_limits()
     // Steps sent before the oldest is waited for. 1: submit, wait, repeat. 2: run-ahead, rows take
     // LastSampled; at most executor.max_in_flight().
     int steps_in_flight = 1;
@@ -54,12 +54,12 @@ class Scheduler {
   // An admitted request, from its slot to its drop.
   struct Live {
     RequestSpec spec;
-    Progress progress;               // points to `spec`
-    int in_flight = 0;               // unanswered steps that name it
-    std::int32_t taken = 0;          // completion tokens read from results
+    Progress progress;                              // points to `spec`
+    int in_flight = 0;                              // unanswered steps that name it
+    std::int32_t taken = 0;                         // completion tokens read from results
     std::vector<ops::TokenChoice> prompt_logprobs;  // until the first token is delivered
-    std::optional<End> end;          // decided; withheld until the drop (R4.3)
-    std::optional<Update> last;      // the token that ended it, withheld with the end
+    std::optional<End> end;                         // decided; withheld until the drop (R4.3)
+    std::optional<Update> last;                     // the token that ended it, withheld with the end
   };
   // A request that ended in the queue: no rank has heard of it.
   struct Gone {
@@ -97,18 +97,18 @@ class Scheduler {
 
   memory::StateSlots slots_;
   memory::PageTable pages_;
-  std::map<RequestId, RequestSpec> waiting_;  // in order of arrival
-  std::vector<Gone> gone_;                    // to be told at the next prune
-  std::vector<std::unique_ptr<Live>> live_;   // in order of admission
+  std::map<RequestId, RequestSpec> waiting_;    // in order of arrival
+  std::vector<Gone> gone_;                      // to be told at the next prune
+  std::vector<std::unique_ptr<Live>> live_;     // in order of admission
   std::unordered_map<RequestId, Live*> by_id_;  // the same
-  std::vector<Progress> plannable_;           // scratch of make_plan
-  std::deque<Flight> flights_;                // unanswered steps, oldest first
-  std::vector<Update> updates_;               // scratch of collect and prune
+  std::vector<Progress> plannable_;             // scratch of make_plan
+  std::deque<Flight> flights_;                  // unanswered steps, oldest first
+  std::vector<Update> updates_;                 // scratch of collect and prune
   bool last_step_prefilled_ = false;
   bool stopping_ = false;
   std::optional<Error> failure_;
 
-  Load counters_;                             // the scheduler's own copy
+  Load counters_;  // the scheduler's own copy
   mutable std::mutex load_mutex_;
   Load published_;
 };

@@ -33,8 +33,11 @@ class Scenario final : public Listener {
     limits_.max_mixed_tokens = limits_.slots + 63 + pick(0, 150);
     depth_ = pick(1, 2);
     FakeExecutor::Options options;
-    options.capacity = {.slots = limits_.slots, .pages = limits_.pages, .max_context = limits_.max_context,
-                        .max_step_tokens = limits_.max_step_tokens, .max_mixed_tokens = limits_.max_mixed_tokens,
+    options.capacity = {.slots = limits_.slots,
+                        .pages = limits_.pages,
+                        .max_context = limits_.max_context,
+                        .max_step_tokens = limits_.max_step_tokens,
+                        .max_mixed_tokens = limits_.max_mixed_tokens,
                         .vocab = kVocab};
     options.max_in_flight = depth_;
     options.mixed = limits_.mixed;
@@ -56,7 +59,8 @@ class Scenario final : public Listener {
     executor_->on_wait = [this] { something_in_flight(); };
     mailbox_ = std::make_unique<Mailbox>(static_cast<std::size_t>(max_waiting_ = pick(1, 30)));
     EXPECT_TRUE(check_limits(limits_));
-    scheduler_ = std::make_unique<Scheduler>(Scheduler::Settings{limits_, depth_}, *executor_, *mailbox_, *this);
+    scheduler_ =
+        std::make_unique<Scheduler>(Scheduler::Settings{limits_, depth_}, *executor_, *mailbox_, *this);
   }
 
   void run() {
@@ -94,7 +98,7 @@ class Scenario final : public Listener {
 
   struct Client {
     RequestSpec spec;
-    std::vector<TokenId> expected;   // alone, to its end
+    std::vector<TokenId> expected;  // alone, to its end
     std::vector<TokenId> got;
     std::size_t prompt_logprobs = 0;
     std::optional<End> end;
@@ -104,8 +108,8 @@ class Scenario final : public Listener {
     bool spoiled = false;
     std::int32_t stop_at = -1, stop_delay = 0, stop_posted_tick = -1;
     bool stopped = false;
-    int cancel_stage = -1;           // when: see maybe_cancel
-    std::int32_t sent = 0;           // tokens in rows so far
+    int cancel_stage = -1;  // when: see maybe_cancel
+    std::int32_t sent = 0;  // tokens in rows so far
     bool dropped = false;
   };
 
@@ -122,7 +126,8 @@ class Scenario final : public Listener {
     if (!check_fits(limits_, prompt, spec.max_tokens)) spec.max_tokens = longest + 1 - prompt;
     ASSERT_TRUE(check_fits(limits_, prompt, spec.max_tokens));
     EXPECT_FALSE(check_fits(limits_, prompt, longest + 2 - prompt));  // proves R5.3
-    if (pick(0, 2) == 0) spec.end_ids = {static_cast<TokenId>(pick(0, 19)), static_cast<TokenId>(pick(20, 39))};
+    if (pick(0, 2) == 0)
+      spec.end_ids = {static_cast<TokenId>(pick(0, 19)), static_cast<TokenId>(pick(20, 39))};
     spec.sampling.seed = random_();
     if (pick(0, 3) == 0) {
       spec.sampling.min_tokens = pick(0, spec.max_tokens);
@@ -132,7 +137,8 @@ class Scenario final : public Listener {
     if (pick(0, 3) == 0) spec.top_logprobs = pick(0, 5);
     client.expected = FakeExecutor::solo(spec.prompt, spec.sampling, spec.max_tokens, kVocab);
     for (std::int32_t i = std::max(0, spec.sampling.min_tokens - 1); i < spec.max_tokens; ++i)
-      if (std::binary_search(spec.end_ids.begin(), spec.end_ids.end(), client.expected[static_cast<std::size_t>(i)])) {
+      if (std::binary_search(spec.end_ids.begin(), spec.end_ids.end(),
+                             client.expected[static_cast<std::size_t>(i)])) {
         client.expected.resize(static_cast<std::size_t>(i) + 1);
         break;
       }
@@ -144,7 +150,7 @@ class Scenario final : public Listener {
     if (pick(0, 3) == 0) client.cancel_stage = pick(0, 4);
     const RequestId id = spec.id;
     if (auto queued = mailbox_->submit(spec); !queued) {
-      EXPECT_EQ(queued.error().kind, scheduler_->failure() ? ErrorKind::Poisoned
+      EXPECT_EQ(queued.error().kind, scheduler_->failure()                   ? ErrorKind::Poisoned
                                      : tick_ > stop_tick_ && stop_tick_ >= 0 ? ErrorKind::Cancelled
                                                                              : ErrorKind::Overloaded);
       tally_.add("refused");
@@ -168,7 +174,8 @@ class Scenario final : public Listener {
       if (client.cancel_stage == 0 && client.sent == 0) cancel(id, "cancelled before a row");
       if (client.cancel_stage == 1 && client.sent > 0 && client.sent < client.spec.prompt_tokens())
         cancel(id, "cancelled between chunks");
-      if (client.cancel_stage == 2 && client.sent > client.spec.prompt_tokens()) cancel(id, "cancelled decoding");
+      if (client.cancel_stage == 2 && client.sent > client.spec.prompt_tokens())
+        cancel(id, "cancelled decoding");
       if (client.cancel_stage == 3 && pick(0, 9) == 0) cancel(id, "cancelled anywhere");
     }
     send_posts(false);
@@ -206,7 +213,8 @@ class Scenario final : public Listener {
     const StepShape shape_of = shape(step);
     if (shape_of.decode_rows > 0 && shape_of.decode_rows < shape_of.rows) tally_.add("mixed steps");
     tally_.add("steps");
-    budget = (shape_of.decode_rows > 0 ? limits_.max_mixed_tokens : limits_.max_step_tokens) - shape_of.decode_rows;
+    budget = (shape_of.decode_rows > 0 ? limits_.max_mixed_tokens : limits_.max_step_tokens) -
+             shape_of.decode_rows;
     std::map<RequestId, std::int32_t> prefill;
     for (const rank::Row& row : step.rows) {
       Client& client = clients_.at(row.request);
@@ -220,10 +228,12 @@ class Scenario final : public Listener {
       const RequestId last = prefill.rbegin()->first;
       for (auto& [id, client] : clients_) {
         const std::int32_t rest = client.spec.prompt_tokens() - client.sent;
-        if (id > last || client.end || client.cancelled || client.stop_posted_tick >= 0 || rest <= 0) continue;
+        if (id > last || client.end || client.cancelled || client.stop_posted_tick >= 0 || rest <= 0)
+          continue;
         const auto mine = prefill.find(id);
         const std::int32_t got = mine == prefill.end() ? 0 : mine->second;
-        EXPECT_EQ(got, rest <= budget ? rest : (client.sent + budget) / 64 * 64 - client.sent) << "request " << id.value;
+        EXPECT_EQ(got, rest <= budget ? rest : (client.sent + budget) / 64 * 64 - client.sent)
+            << "request " << id.value;
         budget -= got;
       }
     }
@@ -245,7 +255,8 @@ class Scenario final : public Listener {
     if (update.token) {
       const std::size_t at = client.got.size();
       ASSERT_LT(at, client.expected.size());
-      EXPECT_EQ(update.token->id, client.expected[at]) << "request " << update.request.value << " token " << at;
+      EXPECT_EQ(update.token->id, client.expected[at])
+          << "request " << update.request.value << " token " << at;
       EXPECT_EQ(update.token->top_count, std::max(0, client.spec.top_logprobs));
       client.got.push_back(update.token->id);
       client.prompt_logprobs += update.prompt_logprobs.size();
@@ -277,9 +288,10 @@ class Scenario final : public Listener {
         EXPECT_FALSE(posted) << "a stop beats a later end";
         EXPECT_EQ(end.completion_tokens, whole);
         EXPECT_EQ(std::ssize(client.got), whole);
-        EXPECT_EQ(end.reason == EndReason::EndId,
-                  std::binary_search(client.spec.end_ids.begin(), client.spec.end_ids.end(), client.got.back()) &&
-                      whole >= client.spec.sampling.min_tokens);
+        EXPECT_EQ(
+            end.reason == EndReason::EndId,
+            std::binary_search(client.spec.end_ids.begin(), client.spec.end_ids.end(), client.got.back()) &&
+                whole >= client.spec.sampling.min_tokens);
         EXPECT_EQ(end.end_id, end.reason == EndReason::EndId ? client.got.back() : -1);
         break;
       case EndReason::StopString:
@@ -317,7 +329,8 @@ class Scenario final : public Listener {
   void check_end(Scheduler::Turn turn) {
     EXPECT_EQ(scheduler_->failure().has_value(), faulted_) << scheduler_->failure().value_or(Error{}).message;
     EXPECT_EQ(executor_->poisoned().has_value(), faulted_);
-    for (const auto& [id, client] : clients_) EXPECT_TRUE(client.end) << "request " << id.value << " was lost";
+    for (const auto& [id, client] : clients_)
+      EXPECT_TRUE(client.end) << "request " << id.value << " was lost";
     if (turn == Scheduler::Turn::Ended) {
       EXPECT_FALSE(mailbox_->submit(RequestSpec{.id = mailbox_->next_id(), .prompt = {1}}));
       return;
@@ -326,7 +339,9 @@ class Scenario final : public Listener {
     EXPECT_EQ(load.running + load.waiting + load.slots_used + load.pages_used, 0);
     EXPECT_EQ(executor_->live(), 0u);
     if (stop_tick_ >= 0) return;
-    const auto submit_one = [&] { return mailbox_->submit(RequestSpec{.id = mailbox_->next_id(), .prompt = {1}}); };
+    const auto submit_one = [&] {
+      return mailbox_->submit(RequestSpec{.id = mailbox_->next_id(), .prompt = {1}});
+    };
     for (int i = 0; i < max_waiting_; ++i) EXPECT_TRUE(submit_one()) << "a place in the queue was lost";
     EXPECT_FALSE(submit_one());
   }

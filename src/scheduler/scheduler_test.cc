@@ -20,10 +20,14 @@ constexpr std::int32_t kVocab = 1000;
 struct World final : Listener {
   explicit World(Limits limits_in = {}, FakeExecutor::Options options = {}, int steps_in_flight = 1)
       : limits(limits_in), mailbox(1000) {
-    if (limits.slots == 0) limits = {.slots = 4, .pages = 64, .max_context = 2000, .max_step_tokens = 256,
-                                     .max_mixed_tokens = 128};
-    options.capacity = {.slots = limits.slots, .pages = limits.pages, .max_context = limits.max_context,
-                        .max_step_tokens = limits.max_step_tokens, .max_mixed_tokens = limits.max_mixed_tokens,
+    if (limits.slots == 0)
+      limits = {
+          .slots = 4, .pages = 64, .max_context = 2000, .max_step_tokens = 256, .max_mixed_tokens = 128};
+    options.capacity = {.slots = limits.slots,
+                        .pages = limits.pages,
+                        .max_context = limits.max_context,
+                        .max_step_tokens = limits.max_step_tokens,
+                        .max_mixed_tokens = limits.max_mixed_tokens,
                         .vocab = kVocab};
     options.mixed = limits.mixed;
     options.max_in_flight = steps_in_flight;
@@ -38,14 +42,16 @@ struct World final : Listener {
     executor->on_drop = [this](std::span<const rank::Drop> drops) {
       std::string line = "drop";
       for (const rank::Drop& drop : drops)
-        line += " " + std::to_string(drop.request.value) + (drop.expectation == rank::Expectation::MustExist ? "+" : "-");
+        line += " " + std::to_string(drop.request.value) +
+                (drop.expectation == rank::Expectation::MustExist ? "+" : "-");
       log.push_back(line);
       load_at_drop = scheduler->load();
     };
     executor->on_wait = [this] {
       if (while_waiting) while_waiting();
     };
-    scheduler = std::make_unique<Scheduler>(Scheduler::Settings{limits, steps_in_flight}, *executor, mailbox, *this);
+    scheduler =
+        std::make_unique<Scheduler>(Scheduler::Settings{limits, steps_in_flight}, *executor, mailbox, *this);
   }
 
   void on_updates(std::vector<Update> updates) override {
@@ -134,7 +140,8 @@ TEST(Scheduler, IfTheDropFailsEverybodyGetsTheErrorOnly) {
     if (operation == "drop") return fail(ErrorKind::Protocol, "ranks disagree");
     return {};
   };
-  World world({.slots = 1, .pages = 4, .max_context = 256, .max_step_tokens = 64, .max_mixed_tokens = 64}, options);
+  World world({.slots = 1, .pages = 4, .max_context = 256, .max_step_tokens = 64, .max_mixed_tokens = 64},
+              options);
   world.submit(10, 1);
   const RequestId queued = world.submit(10, 1);
   (void)world.tick();
@@ -262,7 +269,8 @@ TEST(Scheduler, AFatalFailureIsToldOnceToQueuedRunningAndEndedAlike) {
     if (operation == "step" && number >= 4) return fail(ErrorKind::Device, "rank 1: lost");
     return {};
   };
-  World world({.slots = 2, .pages = 8, .max_context = 256, .max_step_tokens = 64, .max_mixed_tokens = 65}, options);
+  World world({.slots = 2, .pages = 8, .max_context = 256, .max_step_tokens = 64, .max_mixed_tokens = 65},
+              options);
   for (int i = 0; i < 3; ++i) world.submit(10, 50);
   (void)world.tick();
   world.while_waiting = [&] { world.submit(10, 5); };  // comes while the failing step runs
@@ -274,8 +282,10 @@ TEST(Scheduler, AFatalFailureIsToldOnceToQueuedRunningAndEndedAlike) {
     EXPECT_EQ(end.error.kind, ErrorKind::Poisoned);
     EXPECT_NE(end.error.message.find("rank 1: lost"), std::string::npos);
   }
-  EXPECT_EQ(world.scheduler->load().running + world.scheduler->load().waiting + world.scheduler->load().slots, 0);
-  EXPECT_EQ(world.mailbox.submit(RequestSpec{.id = world.mailbox.next_id()}).error().kind, ErrorKind::Poisoned);
+  EXPECT_EQ(world.scheduler->load().running + world.scheduler->load().waiting + world.scheduler->load().slots,
+            0);
+  EXPECT_EQ(world.mailbox.submit(RequestSpec{.id = world.mailbox.next_id()}).error().kind,
+            ErrorKind::Poisoned);
   EXPECT_EQ(world.executor->seen().drops, 0u);
 }
 
@@ -297,14 +307,16 @@ TEST(Scheduler, AWaitingLargeRequestIsNotStarvedBySmallOnes) {
 
 // proves R5.2: the reservation is never too short for the last step, nor for anybody in between
 TEST(Scheduler, WhatIsAdmittedRunsToItsLastTokenOnAFullPool) {
-  for (const auto& [prompt, tokens] : {std::pair{64, 65}, {64, 129}, {1, 64}, {1, 65}, {65, 64}, {129, 64}, {64, 1}}) {
+  for (const auto& [prompt, tokens] :
+       {std::pair{64, 65}, {64, 129}, {1, 64}, {1, 65}, {65, 64}, {129, 64}, {64, 1}}) {
     World world({.slots = 1, .pages = 3, .max_context = 1000, .max_step_tokens = 64, .max_mixed_tokens = 64});
     ASSERT_TRUE(check_fits(world.limits, prompt, tokens));
     const RequestId id = world.submit(prompt, tokens);
     world.run_until_idle();
     EXPECT_EQ(world.tokens[id], world.alone(id, prompt, tokens));
   }
-  World world({.slots = 8, .pages = 15, .max_context = 10000, .max_step_tokens = 256, .max_mixed_tokens = 128});
+  World world(
+      {.slots = 8, .pages = 15, .max_context = 10000, .max_step_tokens = 256, .max_mixed_tokens = 128});
   EXPECT_FALSE(check_fits(world.limits, 50, 5000));
   for (int i = 0; i < 8; ++i) world.submit(50, 400);
   world.run_until_idle();
@@ -329,12 +341,17 @@ TEST(Scheduler, AfterPressureEverythingIsFreeAndANewRequestCompletes) {
   EXPECT_EQ(world.tokens[last], world.alone(last, 300, 9));
 }
 
-// The row-shift of gate P2a.1 without a device: rows leave first, middle and last while a long prompt goes on.
+// The row-shift of gate P2a.1 without a device: rows leave first, middle and last while a long prompt goes
+// on.
 TEST(Scheduler, RowsMoveUpWhenOneLeavesAndOutputsStayTheirOwn) {
   for (const int depth : {1, 2}) {
-    World world({.slots = 5, .pages = 100, .max_context = 2000, .max_step_tokens = 64, .max_mixed_tokens = 69}, {}, depth);
+    World world(
+        {.slots = 5, .pages = 100, .max_context = 2000, .max_step_tokens = 64, .max_mixed_tokens = 69}, {},
+        depth);
     std::map<RequestId, std::pair<int, int>> asked;
-    const auto submit = [&](int prompt, int tokens) { asked[world.submit(prompt, tokens)] = {prompt, tokens}; };
+    const auto submit = [&](int prompt, int tokens) {
+      asked[world.submit(prompt, tokens)] = {prompt, tokens};
+    };
     submit(20, 4), submit(30, 30), submit(40, 9), submit(50, 13);
     submit(1500, 20);
     for (int i = 0; i < 200 && world.ends.size() < 6; ++i) {
@@ -342,18 +359,19 @@ TEST(Scheduler, RowsMoveUpWhenOneLeavesAndOutputsStayTheirOwn) {
       if (i == 12) submit(25, 7);
     }
     world.run_until_idle();
-    for (const auto& [id, what] : asked) EXPECT_EQ(world.tokens[id], world.alone(id, what.first, what.second));
+    for (const auto& [id, what] : asked)
+      EXPECT_EQ(world.tokens[id], world.alone(id, what.first, what.second));
   }
 }
 
 TEST(Scheduler, RunAheadSendsTheNextStepBeforeTheLastIsAnswered) {
   World world({}, {}, 2);
   world.submit(10, 3);
-  EXPECT_EQ(world.tick(), (Log{"step 1p"}));            // nothing is read yet
+  EXPECT_EQ(world.tick(), (Log{"step 1p"}));  // nothing is read yet
   EXPECT_EQ(world.tick(), (Log{"step 1d", "token 1"}));
   EXPECT_TRUE(world.steps.back().rows[0].ids.empty());  // LastSampled
   EXPECT_EQ(world.tick(), (Log{"step 1d", "token 1"}));
-  EXPECT_EQ(world.tick(), (Log{}));                     // the last step is read
+  EXPECT_EQ(world.tick(), (Log{}));  // the last step is read
   EXPECT_EQ(world.tick(), (Log{"drop 1+", "token 1", "end 1 Length"}));
 }
 
