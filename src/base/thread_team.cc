@@ -29,8 +29,8 @@ int usable_cores() {
       1, static_cast<int>(std::thread::hardware_concurrency()));  // more processors than the mask holds
 }
 
-ThreadTeam::ThreadTeam(int threads) {
-  spins_ = threads < usable_cores() ? kSpins : 0;
+ThreadTeam::ThreadTeam(int threads, int all_threads) {
+  spins_ = std::max(threads, all_threads) < usable_cores() ? kSpins : 0;
   for (int worker = 1; worker < threads; ++worker) {
     threads_.emplace_back([this, worker] { work(worker); });
   }

@@ -16,15 +16,16 @@ namespace tandem {
 //
 // Items are handed out one by one (the next free thread takes the next), so a thread that the system
 // holds up delays its own item only. Which thread does an item must not matter to the result.
-// Waits block. A team smaller than the machine spins for a moment first: waking a thread costs as much as a
-// small operator. A team that fills the machine does not, since it would take time from those it waits for.
+// Waits block. Teams that leave cores free spin for a moment first: waking a thread costs as much as a small
+// operator. Teams that fill the machine do not: they would take time from those they wait for.
 //
 // Thread: `run` from one thread at a time, the one that made the team; it works along as worker 0.
 // Allocates in the constructor only. Items must not throw.
 class ThreadTeam {
  public:
-  // `threads` >= 1, the caller included.
-  explicit ThreadTeam(int threads);
+  // `threads` >= 1, the caller included. `all_threads`: of every team that works beside this one, itself
+  // included, when that is more.
+  explicit ThreadTeam(int threads, int all_threads = 0);
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
   ~ThreadTeam();

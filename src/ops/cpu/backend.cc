@@ -32,7 +32,7 @@ class CpuBackend final : public HostBackend {
  public:
   explicit CpuBackend(const CpuOptions& options)
       : isa_(std::min(options.isa, detected_cpu_isa())),
-        team_(std::max(options.threads, 1)),
+        team_(std::max(options.threads, 1), options.all_threads),
         kernels_(cpu::kernels(isa_)),
         linear_(cpu::linear_kernel(isa_)) {}
 

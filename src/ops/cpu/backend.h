@@ -9,6 +9,7 @@ namespace tandem::ops {
 
 struct CpuOptions {
   int threads = 1;         // of this rank, the rank's own included; >= 1
+  int all_threads = 0;     // of all ranks of the process together, when more: decides whether waits may spin
   CpuIsa isa = cpu_isa();  // kernels up to this instruction set; at most what the machine has
 };
 

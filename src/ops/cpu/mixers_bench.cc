@@ -152,8 +152,8 @@ void sample(benchmark::State& state, const SamplingParams& params, int top_logpr
 int main(int argc, char** argv) {
   using enum tandem::CpuIsa;
   for (const tandem::CpuIsa isa : {Amx, Avx512, Avx2}) {
-    const std::string suffix = "/" + tandem::name(isa);
-    benchmark::RegisterBenchmark(("attention" + suffix).c_str(), attention, isa)
+    const std::string suffix = std::string("/").append(tandem::name(isa));
+    benchmark::RegisterBenchmark(std::string("attention").append(suffix).c_str(), attention, isa)
         ->ArgNames({"rows", "tokens", "context"})
         ->Args({1, 1, 512})
         ->Args({1, 1, 16384})
@@ -162,7 +162,7 @@ int main(int argc, char** argv) {
         ->Args({1, 512, 4096})
         ->Unit(benchmark::kMicrosecond)
         ->MinTime(0.2);
-    benchmark::RegisterBenchmark(("delta_mixer" + suffix).c_str(), delta_mixer, isa)
+    benchmark::RegisterBenchmark(std::string("delta_mixer").append(suffix).c_str(), delta_mixer, isa)
         ->ArgNames({"rows", "tokens"})
         ->Args({1, 1})
         ->Args({8, 1})
