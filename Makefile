@@ -45,7 +45,7 @@ house:           ## includes between rooms, file sizes, paths
 	@python3 scripts/check_house.py
 
 cuda: setup      ## compile the CUDA backend (needs nvcc)
-	@cmake --preset cuda >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet
+	@cmake --preset cuda >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet tandem_cuda tandem_cuda_tests cuda_operators_bench
 
 clean:           ## remove build products
 	@rm -rf build
