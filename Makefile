@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda clean
+.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda bundle clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' Makefile | expand -t 14
@@ -46,6 +46,9 @@ house:           ## includes between rooms, file sizes, paths
 
 cuda: setup      ## compile the CUDA backend (needs nvcc)
 	@cmake --preset cuda >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet tandem_cuda tandem_cuda_tests cuda_operators_bench
+
+bundle: build    ## a folder that runs on another host: build/bundle
+	@scripts/bundle.sh
 
 clean:           ## remove build products
 	@rm -rf build
