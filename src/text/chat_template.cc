@@ -38,7 +38,8 @@ jinja::Variables special_tokens(const json::object& config) {
   for (const std::string_view name : kTokens) {
     const json::value* token = config.if_contains(name);
     if (token == nullptr) continue;
-    if (auto text = token_text(*token)) out.emplace_back(std::string(name), jinja::Value::string(std::move(*text)));
+    if (auto text = token_text(*token))
+      out.emplace_back(std::string(name), jinja::Value::string(std::move(*text)));
   }
   return out;
 }
@@ -57,8 +58,10 @@ Result<Sources> listed_sources(const json::array& list, const std::string& file)
     const json::value* text = object != nullptr ? object->if_contains("template") : nullptr;
     if (name == nullptr || text == nullptr || !name->is_string() || !text->is_string())
       return fail(ErrorKind::Invalid, file + ": each entry of chat_template needs a name and a template");
-    if (name->get_string() == "default") out.plain = std::string(text->get_string().data(), text->get_string().size());
-    if (name->get_string() == "tool_use") out.for_tools = std::string(text->get_string().data(), text->get_string().size());
+    if (name->get_string() == "default")
+      out.plain = std::string(text->get_string().data(), text->get_string().size());
+    if (name->get_string() == "tool_use")
+      out.for_tools = std::string(text->get_string().data(), text->get_string().size());
   }
   if (out.plain.empty())
     return fail(ErrorKind::Invalid, file + ": the list chat_template has no entry named \"default\"");
@@ -71,7 +74,9 @@ Result<jinja::Template> parse_from(const std::string& source, const std::string&
   return parsed;
 }
 
-bool is_own(std::string_view name) { return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn); }
+bool is_own(std::string_view name) {
+  return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
+}
 
 }  // namespace
 
@@ -100,12 +105,15 @@ Result<ChatTemplate> ChatTemplate::load(const std::filesystem::path& folder, jin
     TANDEM_ASSIGN(sources.plain, read_file(own_file));
     sources.file = own_file.string();
   } else if (inside != nullptr && inside->is_string()) {
-    sources = {.plain = std::string(inside->get_string().data(), inside->get_string().size()), .for_tools = {}, .file = config_path.string()};
+    sources = {.plain = std::string(inside->get_string().data(), inside->get_string().size()),
+               .for_tools = {},
+               .file = config_path.string()};
   } else if (inside != nullptr && inside->is_array()) {
     TANDEM_ASSIGN(sources, listed_sources(inside->get_array(), config_path.string()));
   } else {
-    return fail(ErrorKind::NotFound, folder.string() + " has no chat template: neither chat_template.jinja nor "
-                                                       "chat_template in tokenizer_config.json");
+    return fail(ErrorKind::NotFound, folder.string() +
+                                         " has no chat template: neither chat_template.jinja nor "
+                                         "chat_template in tokenizer_config.json");
   }
   TANDEM_ASSIGN(auto plain, parse_from(sources.plain, sources.file));
   ChatTemplate out(std::move(plain));
@@ -154,7 +162,8 @@ Result<std::string> ChatTemplate::render(const PromptInput& input) const {
 
 Result<std::string> ChatTemplate::render(const json::array& messages, const json::array& tools,
                                          bool add_generation_prompt, const json::object& variables) const {
-  PromptInput input{.messages = {}, .tools = {}, .variables = {}, .add_generation_prompt = add_generation_prompt};
+  PromptInput input{
+      .messages = {}, .tools = {}, .variables = {}, .add_generation_prompt = add_generation_prompt};
   const auto located = [](Result<jinja::Value> value, std::string field) -> Result<jinja::Value> {
     if (!value) return fail(ErrorKind::Invalid, field + ": " + value.error().message, field);
     return value;

@@ -16,9 +16,9 @@ namespace tandem::text {
 // What one prompt is made from, in the template's own terms (text/conversation.h makes these from the
 // OpenAI wire form).
 struct PromptInput {
-  jinja::Value messages;          // a list of mappings
-  jinja::Value tools;             // a list; Missing: none, the template sees None
-  jinja::Variables variables;     // chat_template_kwargs, in the caller's names
+  jinja::Value messages;       // a list of mappings
+  jinja::Value tools;          // a list; Missing: none, the template sees None
+  jinja::Variables variables;  // chat_template_kwargs, in the caller's names
   bool add_generation_prompt = true;
 };
 
@@ -45,8 +45,9 @@ class ChatTemplate {
   // "chat_template_kwargs.NAME".
   [[nodiscard]] Result<std::string> render(const PromptInput& input) const;
   // The same from JSON; `tools` empty means none.
-  [[nodiscard]] Result<std::string> render(const boost::json::array& messages, const boost::json::array& tools,
-                                           bool add_generation_prompt, const boost::json::object& variables) const;
+  [[nodiscard]] Result<std::string> render(const boost::json::array& messages,
+                                           const boost::json::array& tools, bool add_generation_prompt,
+                                           const boost::json::object& variables) const;
 
  private:
   explicit ChatTemplate(jinja::Template plain) : default_(std::move(plain)) {}

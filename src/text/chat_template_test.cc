@@ -32,14 +32,18 @@ class ModelFolder {
 boost::json::array array(std::string_view text) { return boost::json::parse(text).get_array(); }
 boost::json::object object(std::string_view text) { return boost::json::parse(text).get_object(); }
 
-std::string rendered(const ChatTemplate& t, std::string_view tools = "[]", std::string_view variables = "{}") {
-  const auto out = t.render(array(R"([{"role": "user", "content": "hi"}])"), array(tools), true, object(variables));
+std::string rendered(const ChatTemplate& t, std::string_view tools = "[]",
+                     std::string_view variables = "{}") {
+  const auto out =
+      t.render(array(R"([{"role": "user", "content": "hi"}])"), array(tools), true, object(variables));
   return out ? *out : out.error().field + ": " + out.error().message;
 }
 
 TEST(ChatTemplate, TheFileOfItsOwnComesBeforeTheOneInTheConfig) {
   ModelFolder folder;
-  folder.write("tokenizer_config.json", R"({"chat_template": "config {{ bos_token }}", "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
+  folder.write(
+      "tokenizer_config.json",
+      R"({"chat_template": "config {{ bos_token }}", "bos_token": {"content": "<s>"}, "eos_token": "</s>"})");
   EXPECT_EQ(rendered(*ChatTemplate::load(folder.path())), "config <s>");
   folder.write("chat_template.jinja", "file {{ bos_token }}{{ eos_token }}{{ pad_token }}");
   EXPECT_EQ(rendered(*ChatTemplate::load(folder.path())), "file <s></s>");
@@ -47,8 +51,9 @@ TEST(ChatTemplate, TheFileOfItsOwnComesBeforeTheOneInTheConfig) {
 
 TEST(ChatTemplate, AListHasADefaultAndPerhapsOneForTools) {
   ModelFolder folder;
-  folder.write("tokenizer_config.json",
-               R"({"chat_template": [{"name": "default", "template": "D{{ tools }}"}, {"name": "tool_use", "template": "T{{ tools[0].name }}{{ extra }}"}]})");
+  folder.write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "D{{ tools }}"}, {"name": "tool_use", "template": "T{{ tools[0].name }}{{ extra }}"}]})");
   const auto loaded = ChatTemplate::load(folder.path());
   ASSERT_TRUE(loaded);
   EXPECT_EQ(rendered(*loaded), "DNone");
@@ -74,17 +79,21 @@ TEST(ChatTemplate, AModelWithoutOneAndBrokenFilesAreToldApart) {
 
 TEST(ChatTemplate, VariablesOfTheRequestAreCheckedAgainstTheTemplate) {
   const auto t = ChatTemplate::parse(
-      "{% macro m() %}{{ inner }}{% endmacro %}{% if enable_thinking is defined %}{{ enable_thinking }}{% endif %}"
-      "{% set own = 1 %}{{ own }}{% if style is not defined %}{% set style = 'plain' %}{% endif %}{{ style }}{{ range(1)|list }}");
+      "{% macro m() %}{{ inner }}{% endmacro %}{% if enable_thinking is defined %}{{ enable_thinking }}{% "
+      "endif %}"
+      "{% set own = 1 %}{{ own }}{% if style is not defined %}{% set style = 'plain' %}{% endif %}{{ style "
+      "}}{{ range(1)|list }}");
   ASSERT_TRUE(t);
   for (const char* name : {"enable_thinking", "inner", "style"}) EXPECT_TRUE(t->reads(name)) << name;
-  for (const char* name : {"own", "m", "range", "messages", "tools", "foo"}) EXPECT_FALSE(t->reads(name)) << name;
+  for (const char* name : {"own", "m", "range", "messages", "tools", "foo"})
+    EXPECT_FALSE(t->reads(name)) << name;
   EXPECT_EQ(rendered(*t), "1plain[0]");
   EXPECT_EQ(rendered(*t, "[]", R"({"enable_thinking": false, "style": "x"})"), "False1x[0]");
   EXPECT_EQ(rendered(*t, "[]", R"({"enable_thinking": null})"), "1plain[0]");
   for (const char* value : {"\"false\"", "0", "[]"}) {  // B077
     EXPECT_THAT(rendered(*t, "[]", std::string("{\"enable_thinking\": ") + value + "}"),
-                HasSubstr("chat_template_kwargs.enable_thinking: chat_template_kwargs.enable_thinking must be true or false"));
+                HasSubstr("chat_template_kwargs.enable_thinking: chat_template_kwargs.enable_thinking must "
+                          "be true or false"));
   }
   EXPECT_THAT(rendered(*t, "[]", R"({"foo": 1})"), HasSubstr("chat_template_kwargs.foo is not read"));
   for (const char* own : {"messages", "tools", "add_generation_prompt", "documents"}) {  // B080
@@ -102,7 +111,8 @@ TEST(ChatTemplate, WhatTheTemplateRaisesIsTheRequestsFault) {
 
 TEST(ChatTemplate, ToolDescriptionsKeepTheirCharactersAndTheirOrder) {  // B078
   const auto t = ChatTemplate::parse("{{ tools[0] | tojson }}");
-  EXPECT_EQ(rendered(*t, R"([{"z": "查询天气 — “сегодня”", "a": {"città": 1.0}}])"), R"({"z": "查询天气 — “сегодня”", "a": {"città": 1.0}})");
+  EXPECT_EQ(rendered(*t, R"([{"z": "查询天气 — “сегодня”", "a": {"città": 1.0}}])"),
+            R"({"z": "查询天气 — “сегодня”", "a": {"città": 1.0}})");
 }
 
 TEST(ChatTemplate, OnlyAnOpenThinkingBlockAtTheEndMakesTheAnswerReasoning) {

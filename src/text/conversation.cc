@@ -68,11 +68,13 @@ Result<Value> arguments_of(const json::object& function, const std::string& fiel
   return parsed;
 }
 
-Result<Value> copied(const json::object& object, std::initializer_list<std::pair<std::string_view, Value>> changed) {
+Result<Value> copied(const json::object& object,
+                     std::initializer_list<std::pair<std::string_view, Value>> changed) {
   auto out = std::make_shared<jinja::Dict>();
   for (const auto& member : object) {
     const std::string_view key(member.key().data(), member.key().size());
-    const auto* found = std::find_if(changed.begin(), changed.end(), [&](const auto& c) { return c.first == key; });
+    const auto* found =
+        std::find_if(changed.begin(), changed.end(), [&](const auto& c) { return c.first == key; });
     Value value;
     if (found != changed.end()) {
       value = found->second;
@@ -155,7 +157,8 @@ Result<Value> prepare_messages(const json::array& messages) {
     if (!content && role != "assistant") return refuse(prefix + ".content", "is missing");
     if (role == "system" || role == "developer") {
       if (!leading)
-        return refuse(prefix, "is a " + role + " message behind other messages; they must stand at the front");
+        return refuse(prefix,
+                      "is a " + role + " message behind other messages; they must stand at the front");
       if (first_system == nullptr) first_system = message;
       system = system ? *system + "\n\n" + *content : *content;
       continue;
@@ -223,7 +226,8 @@ Result<Prompt> continued(const ChatTemplate& chat_template, PromptInput input) {
 Result<Prompt> make_prompt(const ChatTemplate& chat_template, const ChatInput& input) {
   if (input.continue_final_message && input.add_generation_prompt)
     return refuse("continue_final_message", "and add_generation_prompt cannot both be true");
-  PromptInput made{.messages = {}, .tools = {}, .variables = {}, .add_generation_prompt = input.add_generation_prompt};
+  PromptInput made{
+      .messages = {}, .tools = {}, .variables = {}, .add_generation_prompt = input.add_generation_prompt};
   TANDEM_ASSIGN(made.messages, prepare_messages(input.messages));
   if (!input.tools.empty()) {
     TANDEM_ASSIGN(made.tools, to_value(input.tools));

@@ -27,9 +27,9 @@ namespace tandem::text {
 [[nodiscard]] Result<jinja::Value> prepare_messages(const boost::json::array& messages);
 
 struct ChatInput {
-  boost::json::array messages;     // as on the wire
-  boost::json::array tools;        // empty: none
-  boost::json::object variables;   // chat_template_kwargs
+  boost::json::array messages;    // as on the wire
+  boost::json::array tools;       // empty: none
+  boost::json::object variables;  // chat_template_kwargs
   bool add_generation_prompt = true;
   // The last message is an assistant's and the beginning of the answer: the prompt ends exactly with its
   // content, with nothing behind it. Without this, a last assistant message is a finished turn and the

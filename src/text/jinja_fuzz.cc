@@ -26,7 +26,8 @@ const jinja::Variables& variables() {
             "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "<think>a</think>b",
                           "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}]})");
     jinja::Variables out;
-    for (const auto& [name, value] : json->as<jinja::Dict>().entries) out.emplace_back(name.as_string(), value);
+    for (const auto& [name, value] : json->as<jinja::Dict>().entries)
+      out.emplace_back(name.as_string(), value);
     return out;
   }();
   return all;
@@ -43,7 +44,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   jinja::RenderOptions options;
-  options.limits = {.max_steps = 20000, .max_value_bytes = 1 << 22, .max_output_bytes = 1 << 20, .max_depth = 200};
+  options.limits = {
+      .max_steps = 20000, .max_value_bytes = 1 << 22, .max_output_bytes = 1 << 20, .max_depth = 200};
   const auto rendered = parsed->render(variables(), options);
   if (!jinja::is_valid_utf8(rendered ? *rendered : rendered.error().message)) std::abort();
   return 0;

@@ -14,7 +14,9 @@ namespace {
 using jinja::Failure;
 using jinja::Value;
 
-[[noreturn]] void fail_json(std::string message) { throw Failure{Failure::Kind::Runtime, std::move(message)}; }
+[[noreturn]] void fail_json(std::string message) {
+  throw Failure{Failure::Kind::Runtime, std::move(message)};
+}
 
 [[noreturn]] void fail_depth() {
   fail_json("the JSON is nested deeper than " + std::to_string(kMaxJsonDepth) + " levels");
@@ -33,10 +35,13 @@ class JsonReader {
   }
 
  private:
-  [[noreturn]] void fail(std::string what) const { fail_json(what.append(" at byte ").append(std::to_string(at_))); }
+  [[noreturn]] void fail(std::string what) const {
+    fail_json(what.append(" at byte ").append(std::to_string(at_)));
+  }
 
   void skip_space() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+    while (at_ < text_.size() &&
+           (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
       ++at_;
   }
   [[nodiscard]] bool at(char c) const { return at_ < text_.size() && text_[at_] == c; }
@@ -55,13 +60,20 @@ class JsonReader {
     skip_space();
     if (at_ >= text_.size()) fail("a value is missing");
     switch (text_[at_]) {
-      case '{': return object(depth);
-      case '[': return array(depth);
-      case '"': return Value::string(string());
-      case 't': return word("true", Value::boolean(true));
-      case 'f': return word("false", Value::boolean(false));
-      case 'n': return word("null", Value::none());
-      default: return number();
+      case '{':
+        return object(depth);
+      case '[':
+        return array(depth);
+      case '"':
+        return Value::string(string());
+      case 't':
+        return word("true", Value::boolean(true));
+      case 'f':
+        return word("false", Value::boolean(false));
+      case 'n':
+        return word("null", Value::none());
+      default:
+        return number();
     }
   }
 
@@ -100,9 +112,12 @@ class JsonReader {
     char32_t c = 0;
     for (int i = 0; i < 4; ++i, ++at_) {
       const char d = at_ < text_.size() ? text_[at_] : ' ';
-      if (d >= '0' && d <= '9') c = c << 4 | static_cast<char32_t>(d - '0');
-      else if ((d | 32) >= 'a' && (d | 32) <= 'f') c = c << 4 | static_cast<char32_t>((d | 32) - 'a' + 10);
-      else fail("a \\u escape has too few digits");
+      if (d >= '0' && d <= '9')
+        c = c << 4 | static_cast<char32_t>(d - '0');
+      else if ((d | 32) >= 'a' && (d | 32) <= 'f')
+        c = c << 4 | static_cast<char32_t>((d | 32) - 'a' + 10);
+      else
+        fail("a \\u escape has too few digits");
     }
     return c;
   }
@@ -123,12 +138,24 @@ class JsonReader {
       switch (e) {
         case '"':
         case '\\':
-        case '/': out += e; break;
-        case 'b': out += '\b'; break;
-        case 'f': out += '\f'; break;
-        case 'n': out += '\n'; break;
-        case 'r': out += '\r'; break;
-        case 't': out += '\t'; break;
+        case '/':
+          out += e;
+          break;
+        case 'b':
+          out += '\b';
+          break;
+        case 'f':
+          out += '\f';
+          break;
+        case 'n':
+          out += '\n';
+          break;
+        case 'r':
+          out += '\r';
+          break;
+        case 't':
+          out += '\t';
+          break;
         case 'u': {
           char32_t code = hex4();
           if (code >= 0xd800 && code < 0xdc00) {
@@ -143,7 +170,8 @@ class JsonReader {
           jinja::append_code_point(out, code);
           break;
         }
-        default: fail("an unknown escape stands");
+        default:
+          fail("an unknown escape stands");
       }
     }
   }
@@ -186,11 +214,16 @@ class JsonReader {
 Value converted(const boost::json::value& json, int depth) {
   if (depth >= kMaxJsonDepth) fail_depth();
   switch (json.kind()) {
-    case boost::json::kind::null: return Value::none();
-    case boost::json::kind::bool_: return Value::boolean(json.get_bool());
-    case boost::json::kind::int64: return Value::integer(json.get_int64());
-    case boost::json::kind::uint64: return jinja::from_big(jinja::Big(json.get_uint64()));
-    case boost::json::kind::double_: return Value::real(json.get_double());
+    case boost::json::kind::null:
+      return Value::none();
+    case boost::json::kind::bool_:
+      return Value::boolean(json.get_bool());
+    case boost::json::kind::int64:
+      return Value::integer(json.get_int64());
+    case boost::json::kind::uint64:
+      return jinja::from_big(jinja::Big(json.get_uint64()));
+    case boost::json::kind::double_:
+      return Value::real(json.get_double());
     case boost::json::kind::string:
       return Value::string(std::string(json.get_string().data(), json.get_string().size()));
     case boost::json::kind::array: {

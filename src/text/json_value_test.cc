@@ -13,15 +13,39 @@ std::string printed(std::string_view json) {
 }
 
 TEST(JsonValue, ReadsAsPythonDoes) {
-  EXPECT_EQ(printed(R"( {"b": [1, 1.0, -0, -0.0, 1e3, true, null], "a": "x"} )"), "{'b': [1, 1.0, 0, -0.0, 1000.0, True, None], 'a': 'x'}");
+  EXPECT_EQ(printed(R"( {"b": [1, 1.0, -0, -0.0, 1e3, true, null], "a": "x"} )"),
+            "{'b': [1, 1.0, 0, -0.0, 1000.0, True, None], 'a': 'x'}");
   EXPECT_EQ(printed("18446744073709551616"), "18446744073709551616");
   EXPECT_EQ(printed(R"({"a": 1, "b": 2, "a": 3})"), "{'a': 3, 'b': 2}");
   EXPECT_EQ(jinja::to_text(*parse_json(R"("\u00e9\ud83d\ude00\n\/")")), "é😀\n/");
 }
 
 TEST(JsonValue, RefusesWhatIsNotJson) {
-  for (const char* text : {"", "{", "[1,]", "{\"a\" 1}", "{'a': 1}", "01", "1.", "1e", "-", "nul", "NaN", "Infinity", "\"\\x\"", "\"\\u12\"",
-                           "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "\"a", "\"\n\"", "1 2", "[1", "\"\xff\"", "{\"a\":1,}", "+1", ".5"}) {
+  for (const char* text : {"",
+                           "{",
+                           "[1,]",
+                           "{\"a\" 1}",
+                           "{'a': 1}",
+                           "01",
+                           "1.",
+                           "1e",
+                           "-",
+                           "nul",
+                           "NaN",
+                           "Infinity",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"\\ud800\"",
+                           "\"\\udc00\"",
+                           "\"\\ud800\\u0041\"",
+                           "\"a",
+                           "\"\n\"",
+                           "1 2",
+                           "[1",
+                           "\"\xff\"",
+                           "{\"a\":1,}",
+                           "+1",
+                           ".5"}) {
     EXPECT_FALSE(parse_json(text)) << text;
   }
 }

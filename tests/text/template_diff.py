@@ -13,6 +13,7 @@ import copy
 import datetime
 import json
 import pathlib
+import random
 import subprocess
 import sys
 import warnings
@@ -111,7 +112,9 @@ def main():
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--random", type=int, default=6000, help="random templates")
     options.add_argument("--rounds", type=int, default=150, help="random conversations for each chat template")
+    options.add_argument("--damaged", type=int, default=40, help="damaged copies of each chat template")
     options.add_argument("--show", type=int, default=5)
+    options.add_argument("--keep", help="a file for the source of the last template that differs")
     options = options.parse_args()
     warnings.simplefilter("ignore")
     env = environment()
@@ -122,6 +125,11 @@ def main():
     jobs = []  # (name, source, list of variables)
     for path in paths:
         jobs.append((path.name, path.read_text(encoding="utf-8"), template_grid.renderings(options.seed, options.rounds)))
+    rng = random.Random(options.seed)
+    for path in paths:
+        for i in range(options.damaged):
+            source = template_grid.damaged(rng, path.read_text(encoding="utf-8"))
+            jobs.append((f"damaged {path.name} {i}", source, template_grid.damaged_cases(rng)))
     for i, (source, variables) in enumerate(template_random.templates(options.seed, options.random)):
         jobs.append((f"random {i}", source, variables))
     lines, expected = [], []
@@ -145,13 +153,14 @@ def main():
         counts[difference or ("equal failures" if "error" in theirs else "equal texts")] += 1
         if difference not in (None, "unstable") and shown < options.show:
             shown += 1
-            print(f"--- {name} (seed {options.seed}): {difference}\n{source if len(source) < 2000 else name}")
+            print(f"--- {name} (seed {options.seed}): {difference}\n{source if len(source) < 1500 else name}")
+            pathlib.Path(options.keep).write_text(source, encoding="utf-8") if options.keep else None
             print("variables:", json.dumps(variables, ensure_ascii=False)[:1500])
             print("python:", json.dumps(theirs, ensure_ascii=False)[:1500])
             print("ours:  ", json.dumps(ours, ensure_ascii=False)[:1500])
     compared = counts["equal texts"] + counts["equal failures"]
     differing = len(expected) - compared - counts["unstable"]
-    print(f"{len(paths)} chat templates, {options.random} random templates: {len(expected)} renderings, {compared} equal "
+    print(f"{len(paths)} chat templates, {options.damaged} damaged copies of each, {options.random} random templates: {len(expected)} renderings, {compared} equal "
           f"({counts['equal texts']} texts, {counts['equal failures']} failures on both sides), "
           f"{counts['unstable']} not comparable, {differing} different")
     sys.exit(1 if differing else 0)

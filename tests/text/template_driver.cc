@@ -61,7 +61,8 @@ int main() {
     }
     tandem::text::jinja::Variables variables;
     if (const auto* given = members.find("variables"))
-      for (const auto& [name, value] : given->as<Dict>().entries) variables.emplace_back(name.as_string(), value);
+      for (const auto& [name, value] : given->as<Dict>().entries)
+        variables.emplace_back(name.as_string(), value);
     const auto rendered = (*current)->render(variables, options);
     if (rendered) {
       answer("text", *rendered);

@@ -1,6 +1,7 @@
 """Conversations, tools and switches that chat templates are rendered with, and random templates."""
 
 import random
+import re
 
 ODD_TEXTS = [
     "", " ", "\n\n", "  hi  ", "\tx\t\n", "Grüße, 世界 👋🏽 — “сегодня”", "<b>&amp;</b> \"quoted\" 'single'",
@@ -104,6 +105,39 @@ SWITCHES = [
     {"reasoning_effort": "high", "builtin_tools": ["browser", "python"]}, {"builtin_tools": ["code_interpreter", "get_weather"]},
     {"tools_in_user_message": False}, {"date_string": "1 Jan 2025", "custom_tools": [WEATHER]}, {"model_identity": "M"},
 ]
+
+
+PIECES = re.compile(r"\{%[-+]?|[-+]?%\}|\{\{-?|-?\}\}|\{#-?|-?#\}|\w+|\s+|.", re.S)
+SPLICES = ["{%", "%}", "{{", "}}", "-%}", "{%-", "(", ")", "[", "]", ".", "|", ",", "'", "if", "else", "not", "is", "in", "none", "0", "1", "loop",
+           "content", "message", "trim", "tojson", " ", "\n", "+", "~", "==", "set", "endif", "{% if true %}", "{% endif %}", "{{ loop.index }}"]
+
+
+def damaged(rng, source):
+    """The template with a few of its pieces dropped, doubled, exchanged or replaced."""
+    pieces = PIECES.findall(source)
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        i = rng.randrange(len(pieces))
+        kind = rng.randrange(5)
+        if kind == 0:
+            del pieces[i]
+        elif kind == 1:
+            pieces.insert(i, pieces[i])
+        elif kind == 2:
+            j = rng.randrange(len(pieces))
+            pieces[i], pieces[j] = pieces[j], pieces[i]
+        elif kind == 3:
+            pieces[i] = rng.choice(SPLICES)
+        else:
+            pieces[i] = pieces[rng.randrange(len(pieces))]
+    return "".join(pieces)
+
+
+def damaged_cases(rng):
+    """A few conversations that most branches of a template see something of."""
+    fixed = fixed_conversations()
+    tokens = {"bos_token": "<s>", "eos_token": "</s>"}
+    some = [fixed[8], fixed[15], fixed[17]] + [random_conversation(rng)]
+    return [{"messages": m, "tools": rng.choice(TOOL_SETS), "add_generation_prompt": rng.random() < 0.5, **tokens, **rng.choice(SWITCHES)} for m in some]
 
 
 def renderings(seed, rounds):

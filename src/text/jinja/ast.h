@@ -27,8 +27,26 @@ struct Expression;
 using ExpressionPtr = std::unique_ptr<Expression>;
 
 enum class ExpressionKind : std::uint8_t {
-  Constant, Name, Tuple, List, Dict, Attribute, Item, Slice, Call, Filter, Test, Conditional, And, Or, Not,
-  Negative, Positive, Binary, Compare, Concat,
+  Constant,
+  Name,
+  Tuple,
+  List,
+  Dict,
+  Attribute,
+  Item,
+  Slice,
+  Call,
+  Filter,
+  Test,
+  Conditional,
+  And,
+  Or,
+  Not,
+  Negative,
+  Positive,
+  Binary,
+  Compare,
+  Concat,
 };
 
 struct Expression {
@@ -130,7 +148,18 @@ struct Load {
 };
 
 enum class StatementKind : std::uint8_t {
-  Output, Set, SetBlock, If, For, Macro, CallBlock, FilterBlock, With, Break, Continue, Generation,
+  Output,
+  Set,
+  SetBlock,
+  If,
+  For,
+  Macro,
+  CallBlock,
+  FilterBlock,
+  With,
+  Break,
+  Continue,
+  Generation,
 };
 
 struct Statement {

@@ -15,8 +15,8 @@ Value no_attribute(const Value& object, std::string_view name) {
 }
 
 Value unsafe(const Value& object, std::string_view name) {
-  return Value::undefined("access to attribute '" + std::string(name) + "' of '" + std::string(type_name(object)) +
-                          "' object is unsafe.");
+  return Value::undefined("access to attribute '" + std::string(name) + "' of '" +
+                          std::string(type_name(object)) + "' object is unsafe.");
 }
 
 bool is_dunder(std::string_view name) {
@@ -26,9 +26,10 @@ bool is_dunder(std::string_view name) {
 // What every Python object has, Undefined too.
 bool is_object_attribute(std::string_view name) {
   static constexpr std::string_view kNames[] = {
-      "__class__", "__delattr__", "__dir__",  "__doc__",       "__eq__",     "__format__",  "__ge__", "__getattribute__",
-      "__gt__",    "__hash__",    "__init__", "__le__",        "__lt__",     "__module__",  "__ne__", "__new__",
-      "__reduce__", "__repr__",   "__setattr__", "__sizeof__", "__str__",    "__len__",     "__iter__", "__bool__"};
+      "__class__",   "__delattr__",      "__dir__", "__doc__",  "__eq__",     "__format__",
+      "__ge__",      "__getattribute__", "__gt__",  "__hash__", "__init__",   "__le__",
+      "__lt__",      "__module__",       "__ne__",  "__new__",  "__reduce__", "__repr__",
+      "__setattr__", "__sizeof__",       "__str__", "__len__",  "__iter__",   "__bool__"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 
@@ -84,14 +85,16 @@ bool is_hashable(const Value& key) {
   switch (key.kind()) {
     case Kind::List:
     case Kind::Dict:
-    case Kind::View: return false;
+    case Kind::View:
+      return false;
     case Kind::Tuple:
       for (const Value& item : key.items()) {
         Meter::pay();
         if (!is_hashable(item)) return false;
       }
       return true;
-    default: return true;
+    default:
+      return true;
   }
 }
 
@@ -120,7 +123,8 @@ Value data_item(const Value& object, const Value& key) {
       (void)next_code_point(text, at);
       return Value::string(text.substr(start, at - start), object.is_markup());
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,8 +15,7 @@ class Context;
 struct Activation;
 struct MacroBody;
 
-// What a call, a filter or a test was given, after * and ** were unpacked. The names view the AST or a
-// dict of `held`.
+// What a call, a filter or a test was given, after * and ** were unpacked.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;

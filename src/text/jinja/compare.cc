@@ -41,20 +41,28 @@ bool equal_views(const View& a, const View& b) {
 
 bool holds(int c, Order order) {
   switch (order) {
-    case Order::Less: return c < 0;
-    case Order::LessEqual: return c <= 0;
-    case Order::Greater: return c > 0 && c != 2;
-    case Order::GreaterEqual: return c >= 0 && c != 2;
+    case Order::Less:
+      return c < 0;
+    case Order::LessEqual:
+      return c <= 0;
+    case Order::Greater:
+      return c > 0 && c != 2;
+    case Order::GreaterEqual:
+      return c >= 0 && c != 2;
   }
   return false;
 }
 
 std::string_view sign(Order order) {
   switch (order) {
-    case Order::Less: return "<";
-    case Order::LessEqual: return "<=";
-    case Order::Greater: return ">";
-    case Order::GreaterEqual: return ">=";
+    case Order::Less:
+      return "<";
+    case Order::LessEqual:
+      return "<=";
+    case Order::Greater:
+      return ">";
+    case Order::GreaterEqual:
+      return ">=";
   }
   return "<";
 }
@@ -68,17 +76,23 @@ bool equal(const Value& a, const Value& b) {
   switch (a.kind()) {
     case Kind::Missing:
     case Kind::Undefined:
-    case Kind::None: return true;
+    case Kind::None:
+      return true;
     case Kind::String:
       if (a.as_string().size() != b.as_string().size()) return false;
       Meter::pay(a.as_string().size() / 64);
       return a.identity() == b.identity() || a.as_string() == b.as_string();
     case Kind::List:
-    case Kind::Tuple: return a.identity() == b.identity() || equal_items(a.items(), b.items());
-    case Kind::Dict: return a.identity() == b.identity() || equal_dicts(a.as<Dict>(), b.as<Dict>());
-    case Kind::Range: return equal_ranges(a.as<Range>(), b.as<Range>());
-    case Kind::View: return equal_views(a.as<View>(), b.as<View>());
-    default: return a.identity() == b.identity();
+    case Kind::Tuple:
+      return a.identity() == b.identity() || equal_items(a.items(), b.items());
+    case Kind::Dict:
+      return a.identity() == b.identity() || equal_dicts(a.as<Dict>(), b.as<Dict>());
+    case Kind::Range:
+      return equal_ranges(a.as<Range>(), b.as<Range>());
+    case Kind::View:
+      return equal_views(a.as<View>(), b.as<View>());
+    default:
+      return a.identity() == b.identity();
   }
 }
 

@@ -50,7 +50,7 @@ class Context {
   // Namespaces can hold themselves; the context keeps all of them and empties them at its end.
   [[nodiscard]] std::shared_ptr<Namespace> make_namespace();
 
-  Position at;             // of the node that is being evaluated
+  Position at;              // of the node that is being evaluated
   std::uint32_t depth = 0;  // nested evaluations
 
  private:

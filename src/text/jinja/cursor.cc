@@ -14,24 +14,33 @@ bool is_iterable(const Value& value) {
     case Kind::Dict:
     case Kind::Range:
     case Kind::View:
-    case Kind::Generator: return true;
-    default: return false;
+    case Kind::Generator:
+      return true;
+    default:
+      return false;
   }
 }
 
 std::int64_t length_of(const Value& value) {
   switch (value.kind()) {
-    case Kind::Undefined: return 0;
+    case Kind::Undefined:
+      return 0;
     case Kind::String:
       Meter::pay(value.as_string().size() / 64);
       return static_cast<std::int64_t>(length(value.as_string()));
     case Kind::List:
-    case Kind::Tuple: return static_cast<std::int64_t>(value.items().size());
-    case Kind::Dict: return static_cast<std::int64_t>(value.as<Dict>().entries.size());
-    case Kind::View: return static_cast<std::int64_t>(value.as<View>().dict.as<Dict>().entries.size());
-    case Kind::Range: return value.as<Range>().size();
-    case Kind::Loop: return value.as<Loop>().length();
-    default: return -1;
+    case Kind::Tuple:
+      return static_cast<std::int64_t>(value.items().size());
+    case Kind::Dict:
+      return static_cast<std::int64_t>(value.as<Dict>().entries.size());
+    case Kind::View:
+      return static_cast<std::int64_t>(value.as<View>().dict.as<Dict>().entries.size());
+    case Kind::Range:
+      return value.as<Range>().size();
+    case Kind::Loop:
+      return value.as<Loop>().length();
+    default:
+      return -1;
   }
 }
 
@@ -64,9 +73,15 @@ bool Cursor::next(Value& item) {
       if (at_ >= entries.size()) return false;
       const auto& [key, value] = entries[at_++];
       switch (view.what) {
-        case ViewKind::Keys: item = key; break;
-        case ViewKind::Values: item = value; break;
-        case ViewKind::Items: item = Value::tuple({key, value}); break;
+        case ViewKind::Keys:
+          item = key;
+          break;
+        case ViewKind::Values:
+          item = value;
+          break;
+        case ViewKind::Items:
+          item = Value::tuple({key, value});
+          break;
       }
       return true;
     }
@@ -92,7 +107,8 @@ bool Cursor::next(Value& item) {
       }
       return false;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -117,7 +133,8 @@ bool contains(Context& context, const Value& container, const Value& item) {
                                                std::string(type_name(item)));
       context.step(container.as_string().size() / 64);
       return container.as_string().find(item.as_string()) != std::string::npos;
-    case Kind::Dict: return container.as<Dict>().find(item) != nullptr;
+    case Kind::Dict:
+      return container.as<Dict>().find(item) != nullptr;
     case Kind::View:
       if (container.as<View>().what == ViewKind::Keys)
         return container.as<View>().dict.as<Dict>().find(item) != nullptr;
@@ -126,11 +143,13 @@ bool contains(Context& context, const Value& container, const Value& item) {
       if (item.is_integer()) {
         const Range& range = container.as<Range>();
         const std::int64_t i = item.as_int();
-        const bool inside = range.step > 0 ? i >= range.start && i < range.stop : i <= range.start && i > range.stop;
+        const bool inside =
+            range.step > 0 ? i >= range.start && i < range.stop : i <= range.start && i > range.stop;
         return inside && (i - range.start) % range.step == 0;
       }
       break;
-    default: break;
+    default:
+      break;
   }
   if (!is_iterable(container))
     fail_runtime("argument of type '" + std::string(type_name(container)) + "' is not iterable");

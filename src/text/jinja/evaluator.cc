@@ -9,14 +9,22 @@ namespace {
 
 bool holds(Context& context, Comparison comparison, const Value& a, const Value& b) {
   switch (comparison) {
-    case Comparison::Equal: return equal(a, b);
-    case Comparison::NotEqual: return !equal(a, b);
-    case Comparison::Less: return ordered(a, Order::Less, b);
-    case Comparison::LessEqual: return ordered(a, Order::LessEqual, b);
-    case Comparison::Greater: return ordered(a, Order::Greater, b);
-    case Comparison::GreaterEqual: return ordered(a, Order::GreaterEqual, b);
-    case Comparison::In: return contains(context, b, a);
-    case Comparison::NotIn: return !contains(context, b, a);
+    case Comparison::Equal:
+      return equal(a, b);
+    case Comparison::NotEqual:
+      return !equal(a, b);
+    case Comparison::Less:
+      return ordered(a, Order::Less, b);
+    case Comparison::LessEqual:
+      return ordered(a, Order::LessEqual, b);
+    case Comparison::Greater:
+      return ordered(a, Order::Greater, b);
+    case Comparison::GreaterEqual:
+      return ordered(a, Order::GreaterEqual, b);
+    case Comparison::In:
+      return contains(context, b, a);
+    case Comparison::NotIn:
+      return !contains(context, b, a);
   }
   return false;
 }
@@ -77,7 +85,8 @@ Value Evaluator::evaluate(const Expression& node) {
 
 Value Evaluator::evaluate_node(const Expression& node) {
   switch (node.kind) {
-    case ExpressionKind::Constant: return static_cast<const ConstantExpression&>(node).value;
+    case ExpressionKind::Constant:
+      return static_cast<const ConstantExpression&>(node).value;
     case ExpressionKind::Name: {
       const auto& name = static_cast<const NameExpression&>(node);
       const Value& value = slot(name.variable);
@@ -97,14 +106,21 @@ Value Evaluator::evaluate_node(const Expression& node) {
       context_.at = node.at;
       return get_item(context_, object, key);
     }
-    case ExpressionKind::Slice: return slice(static_cast<const OperandsExpression&>(node));
+    case ExpressionKind::Slice:
+      return slice(static_cast<const OperandsExpression&>(node));
     case ExpressionKind::Tuple:
-    case ExpressionKind::List: return make_sequence(static_cast<const OperandsExpression&>(node));
-    case ExpressionKind::Dict: return make_mapping(static_cast<const OperandsExpression&>(node));
-    case ExpressionKind::Call: return call(static_cast<const CallExpression&>(node), nullptr);
-    case ExpressionKind::Filter: return apply_filter(static_cast<const FilterExpression&>(node));
-    case ExpressionKind::Test: return apply_test(static_cast<const TestExpression&>(node));
-    case ExpressionKind::Conditional: return conditional(static_cast<const OperandsExpression&>(node));
+    case ExpressionKind::List:
+      return make_sequence(static_cast<const OperandsExpression&>(node));
+    case ExpressionKind::Dict:
+      return make_mapping(static_cast<const OperandsExpression&>(node));
+    case ExpressionKind::Call:
+      return call(static_cast<const CallExpression&>(node), nullptr);
+    case ExpressionKind::Filter:
+      return apply_filter(static_cast<const FilterExpression&>(node));
+    case ExpressionKind::Test:
+      return apply_test(static_cast<const TestExpression&>(node));
+    case ExpressionKind::Conditional:
+      return conditional(static_cast<const OperandsExpression&>(node));
     case ExpressionKind::And:
     case ExpressionKind::Or: {
       const auto& logic = static_cast<const OperandsExpression&>(node);
@@ -133,8 +149,10 @@ Value Evaluator::evaluate_node(const Expression& node) {
       context_.at = node.at;
       return binary_operation(context_, binary.op, left, right);
     }
-    case ExpressionKind::Compare: return compare(static_cast<const CompareExpression&>(node));
-    case ExpressionKind::Concat: return concatenate(static_cast<const OperandsExpression&>(node));
+    case ExpressionKind::Compare:
+      return compare(static_cast<const CompareExpression&>(node));
+    case ExpressionKind::Concat:
+      return concatenate(static_cast<const OperandsExpression&>(node));
   }
   fail_runtime("unknown expression");
 }
@@ -221,7 +239,8 @@ Arguments Evaluator::arguments(const CallArguments& node) {
   }
   if (node.star_star) {
     const Value more = evaluate(*node.star_star);
-    if (!more.is(Kind::Dict)) fail_runtime("argument after ** must be a mapping, not " + std::string(type_name(more)));
+    if (!more.is(Kind::Dict))
+      fail_runtime("argument after ** must be a mapping, not " + std::string(type_name(more)));
     for (const auto& [key, value] : more.as<Dict>().entries) {
       if (!key.is_string()) fail_runtime("keywords must be strings");
       for (const auto& [name, other] : out.named)
@@ -242,14 +261,17 @@ Value Evaluator::call(const CallExpression& node, const Value* caller) {
 
 Value Evaluator::call_value(const Value& callee, Arguments& given) {
   switch (callee.kind()) {
-    case Kind::Undefined: fail_runtime(callee.why_undefined());
-    case Kind::Macro: return call_macro(callee.as<Macro>(), given);
-    case Kind::Function: return callee.as<Function>().call(context_, given);
+    case Kind::Undefined:
+      fail_runtime(callee.why_undefined());
+    case Kind::Macro:
+      return call_macro(callee.as<Macro>(), given);
+    case Kind::Function:
+      return callee.as<Function>().call(context_, given);
     case Kind::Method: {
       const Method& method = callee.as<Method>();
       if (method.call == nullptr)
-        fail_runtime("the method '" + std::string(method.name) + "' of '" + std::string(type_name(method.self)) +
-                     "' is not supported in chat templates");
+        fail_runtime("the method '" + std::string(method.name) + "' of '" +
+                     std::string(type_name(method.self)) + "' is not supported in chat templates");
       return method.call(context_, method.self, given);
     }
     case Kind::Joiner: {
@@ -257,8 +279,10 @@ Value Evaluator::call_value(const Value& callee, Arguments& given) {
       Joiner& joiner = callee.as<Joiner>();
       return std::exchange(joiner.used, true) ? joiner.separator : Value::string("");
     }
-    case Kind::Loop: fail_runtime("recursive loops are not supported");
-    default: fail_runtime("'" + std::string(type_name(callee)) + "' object is not callable");
+    case Kind::Loop:
+      fail_runtime("recursive loops are not supported");
+    default:
+      fail_runtime("'" + std::string(type_name(callee)) + "' object is not callable");
   }
 }
 

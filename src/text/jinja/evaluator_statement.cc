@@ -7,13 +7,15 @@ namespace tandem::text::jinja {
 namespace {
 
 std::vector<Value> unpacked(Context& context, const Value& value, std::size_t count) {
-  if (!is_iterable(value)) fail_runtime("cannot unpack non-iterable " + std::string(type_name(value)) + " object");
+  if (!is_iterable(value))
+    fail_runtime("cannot unpack non-iterable " + std::string(type_name(value)) + " object");
   Cursor cursor(value);
   std::vector<Value> out;
   Value item;
   while (cursor.next(item)) {
     context.step();
-    if (out.size() == count) fail_runtime("too many values to unpack (expected " + std::to_string(count) + ")");
+    if (out.size() == count)
+      fail_runtime("too many values to unpack (expected " + std::to_string(count) + ")");
     out.push_back(std::move(item));
   }
   if (out.size() < count)
@@ -64,7 +66,8 @@ void Evaluator::assign(const Target& target, const Value& value, bool exported) 
       const Value& object = slot(target.variable);
       if (!object.is(Kind::Namespace)) fail_runtime("cannot assign attribute on non-namespace object");
       if (target.attribute.starts_with('_'))
-        fail_runtime("namespaces take no attributes that start with an underscore, got '" + target.attribute + "'");
+        fail_runtime("namespaces take no attributes that start with an underscore, got '" + target.attribute +
+                     "'");
       object.as<Namespace>().set(target.attribute, value);
       return;
     }
@@ -112,9 +115,12 @@ Evaluator::Flow Evaluator::run(const Statement& statement) {
       assign(set.target, value, set.exported);
       return Flow::Normal;
     }
-    case StatementKind::SetBlock: return run_set_block(static_cast<const SetBlockStatement&>(statement));
-    case StatementKind::If: return run_if(static_cast<const IfStatement&>(statement));
-    case StatementKind::For: return run_for(static_cast<const ForStatement&>(statement));
+    case StatementKind::SetBlock:
+      return run_set_block(static_cast<const SetBlockStatement&>(statement));
+    case StatementKind::If:
+      return run_if(static_cast<const IfStatement&>(statement));
+    case StatementKind::For:
+      return run_for(static_cast<const ForStatement&>(statement));
     case StatementKind::Macro: {
       const auto& node = static_cast<const MacroStatement&>(statement);
       auto macro = std::make_shared<Macro>();
@@ -131,10 +137,14 @@ Evaluator::Flow Evaluator::run(const Statement& statement) {
     case StatementKind::Generation:
       run_call_block(static_cast<const CallBlockStatement&>(statement));
       return Flow::Normal;
-    case StatementKind::FilterBlock: return run_filter_block(static_cast<const FilterBlockStatement&>(statement));
-    case StatementKind::With: return run_with(static_cast<const WithStatement&>(statement));
-    case StatementKind::Break: return Flow::Break;
-    case StatementKind::Continue: return Flow::Continue;
+    case StatementKind::FilterBlock:
+      return run_filter_block(static_cast<const FilterBlockStatement&>(statement));
+    case StatementKind::With:
+      return run_with(static_cast<const WithStatement&>(statement));
+    case StatementKind::Break:
+      return Flow::Break;
+    case StatementKind::Continue:
+      return Flow::Continue;
   }
   return Flow::Normal;
 }
@@ -229,7 +239,8 @@ Evaluator::Flow Evaluator::run_filter_block(const FilterBlockStatement& filter) 
 
 Evaluator::Flow Evaluator::run_with(const WithStatement& with) {
   start(with.loads);
-  for (std::size_t i = 0; i < with.targets.size(); ++i) assign(with.targets[i], evaluate(*with.values[i]), false);
+  for (std::size_t i = 0; i < with.targets.size(); ++i)
+    assign(with.targets[i], evaluate(*with.values[i]), false);
   return run(with.body);
 }
 

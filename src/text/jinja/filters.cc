@@ -14,7 +14,8 @@ namespace tandem::text::jinja {
 std::int64_t whole(const Value& v, std::int64_t fallback) {
   if (v.is_missing()) return fallback;
   if (v.is_undefined()) fail_runtime(v.why_undefined());
-  if (!v.is_integer()) fail_runtime("'" + std::string(type_name(v)) + "' object cannot be interpreted as an integer");
+  if (!v.is_integer())
+    fail_runtime("'" + std::string(type_name(v)) + "' object cannot be interpreted as an integer");
   return v.as_int();
 }
 
@@ -55,7 +56,8 @@ namespace {
 
 Value f_default(Context&, const Value& input, Arguments& given) {
   const auto a = bind_arguments("default", given, {"default_value", "boolean"}, 0);
-  if (input.is_undefined() || (flag(a[1]) && !is_true(input))) return a[0].is_missing() ? Value::string("") : a[0];
+  if (input.is_undefined() || (flag(a[1]) && !is_true(input)))
+    return a[0].is_missing() ? Value::string("") : a[0];
   return input;
 }
 
@@ -86,10 +88,13 @@ Value f_int(Context&, const Value& input, Arguments& given) {
   const Value fallback = a[0].is_missing() ? Value::integer(0) : a[0];
   const std::int64_t base = whole(a[1], 10);
   switch (input.kind()) {
-    case Kind::Undefined: fail_runtime(input.why_undefined());
-    case Kind::Bool: return Value::integer(input.as_int());
+    case Kind::Undefined:
+      fail_runtime(input.why_undefined());
+    case Kind::Bool:
+      return Value::integer(input.as_int());
     case Kind::Int:
-    case Kind::BigInt: return input;
+    case Kind::BigInt:
+      return input;
     case Kind::Float:
       if (std::isnan(input.as_float())) return fallback;
       if (std::isinf(input.as_float())) fail_runtime("cannot convert float infinity to integer");
@@ -103,7 +108,8 @@ Value f_int(Context&, const Value& input, Arguments& given) {
       if (d.is_missing() || !std::isfinite(d.as_float())) return fallback;
       return truncate(d.as_float());
     }
-    default: return fallback;
+    default:
+      return fallback;
   }
 }
 
@@ -152,13 +158,15 @@ Value f_round(Context&, const Value& input, Arguments& given) {
   if (method != "common" && method != "ceil" && method != "floor")
     fail_runtime("method must be common, ceil or floor");
   if (input.is_undefined()) fail_runtime(input.why_undefined());
-  if (!input.is_number()) fail_runtime("type " + std::string(type_name(input)) + " doesn't define __round__ method");
+  if (!input.is_number())
+    fail_runtime("type " + std::string(type_name(input)) + " doesn't define __round__ method");
   if (method == "common") {
     const std::int64_t digits = a[0].is_none() ? 0 : whole(a[0], 0);
     if (!input.is(Kind::Float)) return round_int(input, digits);
     if (a[0].is_none()) return truncate(std::nearbyint(input.as_float()));
     const double rounded = round_to(input.as_float(), digits);
-    if (std::isinf(rounded) && std::isfinite(input.as_float())) fail_runtime("rounded value too large to represent");
+    if (std::isinf(rounded) && std::isfinite(input.as_float()))
+      fail_runtime("rounded value too large to represent");
     return Value::real(rounded);
   }
   const Value digits = a[0].is_missing() ? Value::integer(0) : a[0];
@@ -211,15 +219,15 @@ Value f_string(Context& context, const Value& input, Arguments& given) {
 }
 
 // The names Jinja has besides ours, refused when the template is read.
-constexpr std::string_view kUnsupported[] = {"filesizeformat", "pprint",   "random",  "striptags",
+constexpr std::string_view kUnsupported[] = {"filesizeformat", "pprint",   "random", "striptags",
                                              "urlize",         "wordwrap", "xmlattr"};
 
 }  // namespace
 
 const std::vector<NamedFilter>& value_filters() {
   static const std::vector<NamedFilter> kFilters = {
-      {"abs", {f_abs}},         {"attr", {f_attr}},     {"count", {f_length}}, {"d", {f_default}},
-      {"default", {f_default}}, {"float", {f_float}},   {"int", {f_int}},      {"length", {f_length}},
+      {"abs", {f_abs}},         {"attr", {f_attr}},     {"count", {f_length}},  {"d", {f_default}},
+      {"default", {f_default}}, {"float", {f_float}},   {"int", {f_int}},       {"length", {f_length}},
       {"round", {f_round}},     {"string", {f_string}}, {"tojson", {f_tojson}},
   };
   return kFilters;

@@ -19,7 +19,9 @@ struct NamedFilter {
 [[nodiscard]] const std::vector<NamedFilter>& value_filters();
 
 // What filters share: optional parameters with Python's rules.
-[[nodiscard]] inline bool flag(const Value& v, bool fallback = false) { return v.is_missing() ? fallback : is_true(v); }
+[[nodiscard]] inline bool flag(const Value& v, bool fallback = false) {
+  return v.is_missing() ? fallback : is_true(v);
+}
 [[nodiscard]] std::int64_t whole(const Value& v, std::int64_t fallback);
 // str() of any value, Undefined as "".
 [[nodiscard]] std::string text_of(const Value& v);

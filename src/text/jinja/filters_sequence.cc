@@ -135,8 +135,8 @@ void merge_sort(std::vector<std::pair<Value, Value>>& items, bool reverse) {
   }
 }
 
-std::vector<Value> sorted(Context& context, std::vector<Value> values, const std::vector<AttributePath>& paths,
-                          bool case_sensitive, bool reverse) {
+std::vector<Value> sorted(Context& context, std::vector<Value> values,
+                          const std::vector<AttributePath>& paths, bool case_sensitive, bool reverse) {
   std::vector<std::pair<Value, Value>> keyed;
   keyed.reserve(values.size());
   context.spend_items(values.size() * 4);
@@ -176,7 +176,8 @@ Value f_dictsort(Context& context, const Value& input, Arguments& given) {
   const auto a = bind_arguments("dictsort", given, {"case_sensitive", "by", "reverse"}, 0);
   const std::string by = a[1].is_missing() ? "key" : text_of(a[1]);
   if (by != "key" && by != "value") fail_runtime("You can only sort by either \"key\" or \"value\"");
-  if (!input.is(Kind::Dict)) fail_runtime("the filter 'dictsort' needs a mapping, not " + std::string(type_name(input)));
+  if (!input.is(Kind::Dict))
+    fail_runtime("the filter 'dictsort' needs a mapping, not " + std::string(type_name(input)));
   std::vector<std::pair<Value, Value>> keyed;
   for (const auto& [key, value] : input.as<Dict>().entries) {
     const Value& part = by == "key" ? key : value;
@@ -212,7 +213,8 @@ Value f_groupby(Context& context, const Value& input, Arguments& given) {
   for (std::size_t i = 0; i < keyed.size();) {
     std::vector<Value> members;
     std::size_t end = i;
-    while (end < keyed.size() && equal(keyed[end].first, keyed[i].first)) members.push_back(keyed[end++].second);
+    while (end < keyed.size() && equal(keyed[end].first, keyed[i].first))
+      members.push_back(keyed[end++].second);
     const Value key = case_sensitive ? keyed[i].first : real_key(members.front());
     groups.push_back(Value::tuple({key, Value::list(std::move(members))}));
     i = end;
@@ -248,7 +250,8 @@ Value extreme(Context& context, const Value& input, Arguments& given, std::strin
     context.step();
     Value key = follow(context, item, path);
     if (!flag(a[0])) key = without_case(context, key);
-    if (best.is_missing() || (largest ? ordered(key, Order::Greater, best_key) : ordered(key, Order::Less, best_key))) {
+    if (best.is_missing() ||
+        (largest ? ordered(key, Order::Greater, best_key) : ordered(key, Order::Less, best_key))) {
       best = item;
       best_key = std::move(key);
     }
@@ -354,8 +357,10 @@ Value f_map(Context& context, const Value& input, Arguments& given) {
     if (given.positional.empty() && attribute != nullptr) {
       path = attribute_path(*attribute);
       for (const auto& [name, value] : given.named) {
-        if (name == "default") fallback = value;
-        else if (name != "attribute") fail_runtime("Unexpected keyword argument '" + name + "'");
+        if (name == "default")
+          fallback = value;
+        else if (name != "attribute")
+          fail_runtime("Unexpected keyword argument '" + name + "'");
       }
       return;
     }
@@ -427,13 +432,26 @@ Value f_rejectattr(Context& c, const Value& v, Arguments& a) { return select(c, 
 
 const std::vector<NamedFilter>& sequence_filters() {
   static const std::vector<NamedFilter> kFilters = {
-      {"batch", {f_batch}},           {"dictsort", {f_dictsort}},     {"first", {f_first}},
-      {"groupby", {f_groupby}},       {"items", {f_items}},           {"join", {f_join}},
-      {"last", {f_last}},             {"list", {f_list}},             {"map", {f_map}},
-      {"max", {f_max}},               {"min", {f_min}},               {"reject", {f_reject}},
-      {"rejectattr", {f_rejectattr}}, {"reverse", {f_reverse}},       {"select", {f_select}},
-      {"selectattr", {f_selectattr}}, {"slice", {f_slice}},           {"sort", {f_sort}},
-      {"sum", {f_sum}},               {"unique", {f_unique}},
+      {"batch", {f_batch}},
+      {"dictsort", {f_dictsort}},
+      {"first", {f_first}},
+      {"groupby", {f_groupby}},
+      {"items", {f_items}},
+      {"join", {f_join}},
+      {"last", {f_last}},
+      {"list", {f_list}},
+      {"map", {f_map}},
+      {"max", {f_max}},
+      {"min", {f_min}},
+      {"reject", {f_reject}},
+      {"rejectattr", {f_rejectattr}},
+      {"reverse", {f_reverse}},
+      {"select", {f_select}},
+      {"selectattr", {f_selectattr}},
+      {"slice", {f_slice}},
+      {"sort", {f_sort}},
+      {"sum", {f_sum}},
+      {"unique", {f_unique}},
   };
   return kFilters;
 }

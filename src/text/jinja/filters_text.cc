@@ -67,7 +67,8 @@ Value f_center(Context& context, const Value& input, Arguments& given) {
 Value f_indent(Context& context, const Value& input, Arguments& given) {
   const auto a = bind_arguments("indent", given, {"width", "first", "blank"}, 0);
   if (input.is_undefined()) fail_runtime(input.why_undefined());
-  if (!input.is_string()) fail_runtime("the filter 'indent' needs a string, not " + std::string(type_name(input)));
+  if (!input.is_string())
+    fail_runtime("the filter 'indent' needs a string, not " + std::string(type_name(input)));
   std::string indention;
   if (!a[0].is_missing() && a[0].is_string()) {
     indention = a[0].as_string();
@@ -159,8 +160,8 @@ std::string quoted_url(std::string_view text, bool for_query) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
-                       c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                       c == '_' || c == '.' || c == '-' || c == '~' || (c == '/' && !for_query);
     if (plain) {
       out += c;
     } else if (c == ' ' && for_query) {

@@ -13,7 +13,8 @@ constexpr std::int64_t kMaxRange = 100000;  // Jinja's sandbox bound
 
 Value range(Context&, Arguments& given) {
   if (!given.named.empty()) fail_runtime("range() takes no keyword arguments");
-  if (given.positional.empty() || given.positional.size() > 3) fail_runtime("range expected 1 to 3 arguments");
+  if (given.positional.empty() || given.positional.size() > 3)
+    fail_runtime("range expected 1 to 3 arguments");
   std::int64_t bounds[3] = {0, 0, 1};
   for (std::size_t i = 0; i < given.positional.size(); ++i) {
     const Value& v = given.positional[i];
@@ -36,7 +37,8 @@ Value range(Context&, Arguments& given) {
   }
   if (out->step == 0) fail_runtime("range() arg 3 must not be zero");
   if (out->size() > kMaxRange)
-    fail_runtime("Range too big. The sandbox blocks ranges larger than MAX_RANGE (" + std::to_string(kMaxRange) + ").");
+    fail_runtime("Range too big. The sandbox blocks ranges larger than MAX_RANGE (" +
+                 std::to_string(kMaxRange) + ").");
   return Value::object(Kind::Range, std::move(out));
 }
 
@@ -45,6 +47,7 @@ std::shared_ptr<Dict> dict_of(Context& context, Arguments& given, std::string_vi
   auto out = std::make_shared<Dict>();
   if (!given.positional.empty()) {
     const Value& source = given.positional[0];
+    if (source.is_undefined()) fail_runtime(source.why_undefined());
     if (source.is(Kind::Dict)) {
       context.spend_items(source.as<Dict>().entries.size() * 2);
       for (const auto& [key, value] : source.as<Dict>().entries) out->set(key, value);
@@ -68,7 +71,8 @@ Value make_namespace(Context& context, Arguments& given) {
   for (const auto& [key, value] : attributes->entries) {
     if (!key.is_string()) continue;  // unreachable as an attribute
     if (key.as_string().starts_with('_'))
-      fail_runtime("namespaces take no attributes that start with an underscore, got '" + key.as_string() + "'");
+      fail_runtime("namespaces take no attributes that start with an underscore, got '" + key.as_string() +
+                   "'");
     out->set(key.as_string(), value);
   }
   return Value::object(Kind::Namespace, std::move(out));
@@ -81,7 +85,8 @@ Value raise_exception(Context&, Arguments& given) {
 
 Value strftime_now(Context& context, Arguments& given) {
   const auto a = bind_arguments("strftime_now", given, {"format"}, 1);
-  if (!a[0].is_string()) fail_runtime("strftime() argument 1 must be str, not " + std::string(type_name(a[0])));
+  if (!a[0].is_string())
+    fail_runtime("strftime() argument 1 must be str, not " + std::string(type_name(a[0])));
   const std::string& format = a[0].as_string();
   if (format.empty()) return Value::string("");
   if (format.size() > 1024) fail_limit("the format of strftime_now is longer than 1024 bytes");
@@ -122,9 +127,12 @@ NamedGlobal global(std::string_view name, NativeFunction call) {
 
 const Value* find_global(std::string_view name) {
   static const NamedGlobal kGlobals[] = {
-      global("range", range),   global("dict", dict),
-      global("namespace", make_namespace), global("raise_exception", raise_exception),
-      global("strftime_now", strftime_now), global("cycler", cycler),
+      global("range", range),
+      global("dict", dict),
+      global("namespace", make_namespace),
+      global("raise_exception", raise_exception),
+      global("strftime_now", strftime_now),
+      global("cycler", cycler),
       global("joiner", joiner),
   };
   for (const NamedGlobal& g : kGlobals)

@@ -26,16 +26,31 @@ class JsonText {
   void value(const Value& v) {
     context_.step();
     switch (v.kind()) {
-      case Kind::None: out_ += "null"; return;
-      case Kind::Bool: out_ += v.as_bool() ? "true" : "false"; return;
+      case Kind::None:
+        out_ += "null";
+        return;
+      case Kind::Bool:
+        out_ += v.as_bool() ? "true" : "false";
+        return;
       case Kind::Int:
-      case Kind::BigInt: out_ += int_text(v); return;
-      case Kind::Float: out_ += float_text(v.as_float()); return;
-      case Kind::String: string(v.as_string()); return;
+      case Kind::BigInt:
+        out_ += int_text(v);
+        return;
+      case Kind::Float:
+        out_ += float_text(v.as_float());
+        return;
+      case Kind::String:
+        string(v.as_string());
+        return;
       case Kind::List:
-      case Kind::Tuple: array(v.items()); return;
-      case Kind::Dict: object(v.as<Dict>()); return;
-      default: fail_runtime("Object of type " + std::string(type_name(v)) + " is not JSON serializable");
+      case Kind::Tuple:
+        array(v.items());
+        return;
+      case Kind::Dict:
+        object(v.as<Dict>());
+        return;
+      default:
+        fail_runtime("Object of type " + std::string(type_name(v)) + " is not JSON serializable");
     }
   }
 
@@ -66,13 +81,27 @@ class JsonText {
       }
       ++at;
       switch (byte) {
-        case '"': out_ += "\\\""; break;
-        case '\\': out_ += "\\\\"; break;
-        case '\n': out_ += "\\n"; break;
-        case '\r': out_ += "\\r"; break;
-        case '\t': out_ += "\\t"; break;
-        case '\f': out_ += "\\f"; break;
-        case '\b': out_ += "\\b"; break;
+        case '"':
+          out_ += "\\\"";
+          break;
+        case '\\':
+          out_ += "\\\\";
+          break;
+        case '\n':
+          out_ += "\\n";
+          break;
+        case '\r':
+          out_ += "\\r";
+          break;
+        case '\t':
+          out_ += "\\t";
+          break;
+        case '\f':
+          out_ += "\\f";
+          break;
+        case '\b':
+          out_ += "\\b";
+          break;
         default:
           if (byte < 0x20) {
             append_unit(out_, byte);
@@ -119,12 +148,17 @@ class JsonText {
 
   static std::string key_text(const Value& key) {
     switch (key.kind()) {
-      case Kind::String: return key.as_string();
-      case Kind::None: return "null";
-      case Kind::Bool: return key.as_bool() ? "true" : "false";
+      case Kind::String:
+        return key.as_string();
+      case Kind::None:
+        return "null";
+      case Kind::Bool:
+        return key.as_bool() ? "true" : "false";
       case Kind::Int:
-      case Kind::BigInt: return int_text(key);
-      case Kind::Float: return float_text(key.as_float());
+      case Kind::BigInt:
+        return int_text(key);
+      case Kind::Float:
+        return float_text(key.as_float());
       default:
         fail_runtime("keys must be str, int, float, bool or None, not " + std::string(type_name(key)));
     }

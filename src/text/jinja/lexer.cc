@@ -14,8 +14,9 @@ constexpr std::size_t kMaxSourceBytes = std::size_t{4} << 20;
 bool is_ascii_digit(char c) { return c >= '0' && c <= '9'; }
 
 // Longest first.
-constexpr std::string_view kSymbols[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
-                                         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
+constexpr std::string_view kSymbols[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "/",
+                                         "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                         ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
 
 std::string one_newline(std::string_view text) {
   std::string out;

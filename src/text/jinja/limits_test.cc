@@ -36,7 +36,8 @@ std::string repeated(std::string_view piece, int count) {
 }
 
 TEST(JinjaLimits, NestedLoopsEndWithinATenthOfASecond) {
-  const auto parsed = Template::parse("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}");
+  const auto parsed =
+      Template::parse("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}");
   ASSERT_TRUE(parsed);
   // This thread's processor time, the least of five, so that a busy machine does not count.
   double least = 1e9;
@@ -53,7 +54,10 @@ TEST(JinjaLimits, NestedLoopsEndWithinATenthOfASecond) {
 }
 
 TEST(JinjaLimits, StringsThatDoubleEndAtTheByteLimit) {
-  EXPECT_THAT(outcome("{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"), HasSubstr("bytes of values"));
+  EXPECT_THAT(
+      outcome(
+          "{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}"),
+      HasSubstr("bytes of values"));
   EXPECT_THAT(outcome("{{ 'x' * 1000000000000 }}"), HasSubstr("bytes of values"));
   EXPECT_THAT(outcome("{{ [0] * 1000000000000 }}"), HasSubstr("bytes of values"));
   EXPECT_THAT(outcome("{{ 'x'.ljust(1000000000000) }}"), HasSubstr("bytes of values"));
@@ -64,48 +68,76 @@ TEST(JinjaLimits, StringsThatDoubleEndAtTheByteLimit) {
 }
 
 TEST(JinjaLimits, OutputEndsAtItsOwnLimit) {
-  EXPECT_THAT(outcome("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", {.max_output_bytes = 1000}), HasSubstr("output is longer than 1000 bytes"));
+  EXPECT_THAT(outcome("{% for i in range(1000) %}xxxxxxxxxx{% endfor %}", {.max_output_bytes = 1000}),
+              HasSubstr("output is longer than 1000 bytes"));
 }
 
 TEST(JinjaLimits, StructuresThatAreExponentialAsTreesAreNotWalkedToTheEnd) {
-  const std::string doubled = "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(100) %}{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}";
+  const std::string doubled =
+      "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(100) %}{% set ns.x = [ns.x, ns.x] %}{% set "
+      "ns.y = [ns.y, ns.y] %}{% endfor %}";
   EXPECT_THAT(outcome(doubled + "{{ ns.x }}"), HasSubstr("steps"));
   EXPECT_THAT(outcome(doubled + "{{ ns.x == ns.y }}"), HasSubstr("steps"));
   EXPECT_THAT(outcome(doubled + "{{ ns.x < ns.y }}"), HasSubstr("steps"));
   EXPECT_THAT(outcome(doubled + "{{ ns.x | tojson }}"), HasSubstr("steps"));
-  const std::string tuples = "{% set ns = namespace(x=(1,)) %}{% for i in range(100) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}";
+  const std::string tuples =
+      "{% set ns = namespace(x=(1,)) %}{% for i in range(100) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}";
   EXPECT_THAT(outcome(tuples + "{{ {ns.x: 1} }}"), HasSubstr("steps"));
 }
 
 TEST(JinjaLimits, ValuesCannotBeNestedDeeply) {
-  EXPECT_THAT(outcome("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"), HasSubstr("nested deeper than 200"));
-  EXPECT_THAT(outcome("{% set ns = namespace(x={}) %}{% for i in range(9999) %}{% set ns.x = {1: ns.x} %}{% endfor %}"), HasSubstr("nested deeper than 200"));
-  EXPECT_THAT(outcome("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x]|batch(1) %}{% endfor %}"), HasSubstr("nested deeper than 200"));
+  EXPECT_THAT(
+      outcome("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}"),
+      HasSubstr("nested deeper than 200"));
+  EXPECT_THAT(
+      outcome(
+          "{% set ns = namespace(x={}) %}{% for i in range(9999) %}{% set ns.x = {1: ns.x} %}{% endfor %}"),
+      HasSubstr("nested deeper than 200"));
+  EXPECT_THAT(outcome("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x]|batch(1) "
+                      "%}{% endfor %}"),
+              HasSubstr("nested deeper than 200"));
 }
 
 TEST(JinjaLimits, NamespacesThatHoldEachOtherAreFreed) {
   EXPECT_EQ(outcome("{% set a = namespace() %}{% set a.a = a %}{% set a.list = [a, [a]] %}"), "ok");
-  EXPECT_EQ(outcome("{% set ns = namespace(x=none) %}{% for i in range(50000) %}{% set ns.x = namespace(x=ns.x) %}{% endfor %}"), "ok");
-  EXPECT_EQ(outcome("{% set ns = namespace(x=[0]) %}{% for i in range(2000) %}{% for j in [ns.x] %}{% set ns.x = [loop] %}{% endfor %}{% endfor %}"), "ok");
+  EXPECT_EQ(outcome("{% set ns = namespace(x=none) %}{% for i in range(50000) %}{% set ns.x = "
+                    "namespace(x=ns.x) %}{% endfor %}"),
+            "ok");
+  EXPECT_EQ(outcome("{% set ns = namespace(x=[0]) %}{% for i in range(2000) %}{% for j in [ns.x] %}{% set "
+                    "ns.x = [loop] %}{% endfor %}{% endfor %}"),
+            "ok");
 }
 
 TEST(JinjaLimits, RecursionEndsAtTheDepthLimit) {
   EXPECT_THAT(outcome("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than 1200"));
-  EXPECT_THAT(outcome("{% macro f() %}{% call f() %}{% endcall %}{{ caller() }}{% endmacro %}{{ f() }}"), HasSubstr("deeper than"));
+  EXPECT_THAT(outcome("{% macro f() %}{% call f() %}{% endcall %}{{ caller() }}{% endmacro %}{{ f() }}"),
+              HasSubstr("deeper than"));
 }
 
 TEST(JinjaLimits, TemplatesCannotBeNestedDeeply) {
-  for (const auto& [open, close] : {std::pair{"(", ")"}, {"[", "]"}, {"{1:", "}"}, {"f(", ")"}, {"a[", "]"}, {"(1 if ", " else 2)"}, {"not (", ")"}}) {
-    EXPECT_THAT(outcome("{{ " + repeated(open, 5000) + "1" + repeated(close, 5000) + " }}"), HasSubstr("nested deeper than 100 levels")) << open;
-    EXPECT_THAT(outcome("{{ " + repeated(open, 30) + "1" + repeated(close, 30) + " }}"), testing::Not(HasSubstr("nested"))) << open;
+  for (const auto& [open, close] : {std::pair{"(", ")"},
+                                    {"[", "]"},
+                                    {"{1:", "}"},
+                                    {"f(", ")"},
+                                    {"a[", "]"},
+                                    {"(1 if ", " else 2)"},
+                                    {"not (", ")"}}) {
+    EXPECT_THAT(outcome("{{ " + repeated(open, 5000) + "1" + repeated(close, 5000) + " }}"),
+                HasSubstr("nested deeper than 100 levels"))
+        << open;
+    EXPECT_THAT(outcome("{{ " + repeated(open, 30) + "1" + repeated(close, 30) + " }}"),
+                testing::Not(HasSubstr("nested")))
+        << open;
   }
   EXPECT_THAT(outcome("{{ " + repeated("not ", 5000) + "1 }}"), HasSubstr("nested deeper"));
   EXPECT_THAT(outcome("{{ " + repeated("-", 5000) + "1 }}"), HasSubstr("nested deeper"));
-  EXPECT_THAT(outcome(repeated("{% if true %}", 5000) + repeated("{% endif %}", 5000)), HasSubstr("nested deeper"));
+  EXPECT_THAT(outcome(repeated("{% if true %}", 5000) + repeated("{% endif %}", 5000)),
+              HasSubstr("nested deeper"));
   EXPECT_THAT(outcome("{{ " + repeated("1 + ", 5000) + "1 }}"), HasSubstr("more than 400 levels"));
   EXPECT_THAT(outcome("{{ a" + repeated(".b", 5000) + " }}"), HasSubstr("more than 400 levels"));
   EXPECT_THAT(outcome("{{ a" + repeated("|string", 5000) + " }}"), HasSubstr("more than 400 levels"));
-  EXPECT_THAT(outcome("{% set " + repeated("(", 5000) + "a" + repeated(")", 5000) + " = 1 %}"), HasSubstr("nested deeper"));
+  EXPECT_THAT(outcome("{% set " + repeated("(", 5000) + "a" + repeated(")", 5000) + " = 1 %}"),
+              HasSubstr("nested deeper"));
   EXPECT_EQ(outcome("{{ " + repeated("1 + ", 300) + "1 }}"), "ok");
   EXPECT_EQ(outcome("{% if 0 %}" + repeated("{% elif 0 %}", 2000) + "{% endif %}"), "ok");
 }
@@ -113,7 +145,10 @@ TEST(JinjaLimits, TemplatesCannotBeNestedDeeply) {
 TEST(JinjaLimits, IntegersCannotGrowWithoutBound) {
   EXPECT_THAT(outcome("{{ 10 ** (10 ** 10) }}"), HasSubstr("bits"));
   EXPECT_THAT(outcome("{{ 10 ** 5000 }}"), HasSubstr("4300 digits"));
-  EXPECT_THAT(outcome("{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}"), HasSubstr("bits"));
+  EXPECT_THAT(
+      outcome(
+          "{% set ns = namespace(x=3) %}{% for i in range(99) %}{% set ns.x = ns.x * ns.x %}{% endfor %}"),
+      HasSubstr("bits"));
 }
 
 }  // namespace

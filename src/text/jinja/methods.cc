@@ -97,20 +97,24 @@ constexpr NamedMethod kDict[] = {{"items", dict_items}, {"keys", dict_keys}, {"v
 constexpr NamedMethod kList[] = {{"count", sequence_count}, {"index", sequence_index}, {"copy", same}};
 constexpr NamedMethod kSequence[] = {{"count", sequence_count}, {"index", sequence_index}};
 constexpr NamedMethod kView[] = {{"isdisjoint", nullptr}, {"mapping", nullptr}};
-constexpr NamedMethod kInt[] = {{"as_integer_ratio", nullptr}, {"bit_count", nullptr}, {"bit_length", nullptr},
-                                {"conjugate", nullptr},        {"from_bytes", nullptr}, {"to_bytes", nullptr}};
-constexpr NamedMethod kFloat[] = {{"as_integer_ratio", nullptr}, {"conjugate", nullptr}, {"fromhex", nullptr},
-                                  {"hex", nullptr},              {"is_integer", nullptr}};
+constexpr NamedMethod kInt[] = {{"as_integer_ratio", nullptr}, {"bit_count", nullptr},
+                                {"bit_length", nullptr},       {"conjugate", nullptr},
+                                {"from_bytes", nullptr},       {"to_bytes", nullptr}};
+constexpr NamedMethod kFloat[] = {{"as_integer_ratio", nullptr},
+                                  {"conjugate", nullptr},
+                                  {"fromhex", nullptr},
+                                  {"hex", nullptr},
+                                  {"is_integer", nullptr}};
 constexpr NamedMethod kLoop[] = {{"cycle", loop_cycle}, {"changed", loop_changed}};
 constexpr NamedMethod kCycler[] = {{"next", cycler_next}, {"reset", cycler_reset}};
 constexpr NamedMethod kGenerator[] = {{"send", nullptr}, {"throw", nullptr}, {"close", nullptr}};
 
 // Methods that change their value, which the immutable sandbox hides.
-constexpr NamedMethod kDictMutators[] = {{"clear", nullptr}, {"pop", nullptr}, {"popitem", nullptr},
-                                         {"setdefault", nullptr}, {"update", nullptr}};
-constexpr NamedMethod kListMutators[] = {{"append", nullptr}, {"clear", nullptr},  {"pop", nullptr},
+constexpr NamedMethod kDictMutators[] = {
+    {"clear", nullptr}, {"pop", nullptr}, {"popitem", nullptr}, {"setdefault", nullptr}, {"update", nullptr}};
+constexpr NamedMethod kListMutators[] = {{"append", nullptr},  {"clear", nullptr},  {"pop", nullptr},
                                          {"reverse", nullptr}, {"insert", nullptr}, {"sort", nullptr},
-                                         {"extend", nullptr}, {"remove", nullptr}};
+                                         {"extend", nullptr},  {"remove", nullptr}};
 
 template <std::size_t N>
 const NamedMethod* in(const NamedMethod (&methods)[N], std::string_view name) {
@@ -121,7 +125,8 @@ const NamedMethod* in(const NamedMethod (&methods)[N], std::string_view name) {
 
 const NamedMethod* method(const Value& self, std::string_view name) {
   switch (self.kind()) {
-    case Kind::String: return find_string_method(name);
+    case Kind::String:
+      return find_string_method(name);
     case Kind::Dict:
       if (const auto* found = in(kDict, name)) return found;
       return in(kDictMutators, name);
@@ -129,16 +134,24 @@ const NamedMethod* method(const Value& self, std::string_view name) {
       if (const auto* found = in(kList, name)) return found;
       return in(kListMutators, name);
     case Kind::Tuple:
-    case Kind::Range: return in(kSequence, name);
-    case Kind::View: return in(kView, name);
+    case Kind::Range:
+      return in(kSequence, name);
+    case Kind::View:
+      return in(kView, name);
     case Kind::Bool:
     case Kind::Int:
-    case Kind::BigInt: return in(kInt, name);
-    case Kind::Float: return in(kFloat, name);
-    case Kind::Loop: return in(kLoop, name);
-    case Kind::Cycler: return in(kCycler, name);
-    case Kind::Generator: return self.as<Generator>().reversed_sequence ? nullptr : in(kGenerator, name);
-    default: return nullptr;
+    case Kind::BigInt:
+      return in(kInt, name);
+    case Kind::Float:
+      return in(kFloat, name);
+    case Kind::Loop:
+      return in(kLoop, name);
+    case Kind::Cycler:
+      return in(kCycler, name);
+    case Kind::Generator:
+      return self.as<Generator>().reversed_sequence ? nullptr : in(kGenerator, name);
+    default:
+      return nullptr;
   }
 }
 

@@ -55,7 +55,8 @@ Value float_power(double a, double b) {
   if (a < 0 && std::isfinite(b) && b != std::floor(b))
     fail_runtime("a negative number raised to a fraction is complex; templates have no complex numbers");
   const double result = std::pow(a, b);
-  if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) fail_runtime("(34, 'Numerical result out of range')");
+  if (std::isinf(result) && std::isfinite(a) && std::isfinite(b))
+    fail_runtime("(34, 'Numerical result out of range')");
   return Value::real(result);
 }
 
@@ -105,9 +106,12 @@ Value int_operation(Operator op, const Value& a, const Value& b) {
   const Big x = to_big(a);
   const Big y = to_big(b);
   switch (op) {
-    case Operator::Add: return from_big(x + y);
-    case Operator::Subtract: return from_big(x - y);
-    case Operator::Multiply: return from_big(x * y);
+    case Operator::Add:
+      return from_big(x + y);
+    case Operator::Subtract:
+      return from_big(x - y);
+    case Operator::Multiply:
+      return from_big(x * y);
     case Operator::FloorDivide:
       if (y == 0) fail_runtime("integer division or modulo by zero");
       return from_big(floor_div(x, y));
@@ -159,9 +163,12 @@ Value number_operation(Operator op, const Value& a, const Value& b) {
   if ((a.is(Kind::BigInt) && std::isinf(x)) || (b.is(Kind::BigInt) && std::isinf(y)))
     fail_runtime("int too large to convert to float");
   switch (op) {
-    case Operator::Add: return Value::real(x + y);
-    case Operator::Subtract: return Value::real(x - y);
-    case Operator::Multiply: return Value::real(x * y);
+    case Operator::Add:
+      return Value::real(x + y);
+    case Operator::Subtract:
+      return Value::real(x - y);
+    case Operator::Multiply:
+      return Value::real(x * y);
     case Operator::Divide:
       if (y == 0) fail_runtime("float division by zero");
       return Value::real(x / y);
@@ -171,7 +178,8 @@ Value number_operation(Operator op, const Value& a, const Value& b) {
     case Operator::Modulo:
       if (y == 0) fail_runtime("float modulo by zero");
       return Value::real(float_mod(x, y));
-    case Operator::Power: return float_power(x, y);
+    case Operator::Power:
+      return float_power(x, y);
   }
   fail_runtime("unknown operator");
 }
@@ -225,9 +233,12 @@ Value parse_int(std::string_view text, int base) {
     underscore_may_follow = true;
   };
   if (base == 0) {
-    if (prefix('x')) take_prefix(16);
-    else if (prefix('o')) take_prefix(8);
-    else if (prefix('b')) take_prefix(2);
+    if (prefix('x'))
+      take_prefix(16);
+    else if (prefix('o'))
+      take_prefix(8);
+    else if (prefix('b'))
+      take_prefix(2);
     else {
       base = 10;
       only_zeros = text.size() > 1 && text[0] == '0';
@@ -246,8 +257,10 @@ Value parse_int(std::string_view text, int base) {
       continue;
     }
     int digit = 99;
-    if (c >= '0' && c <= '9') digit = c - '0';
-    else if ((c | 32) >= 'a' && (c | 32) <= 'z') digit = (c | 32) - 'a' + 10;
+    if (c >= '0' && c <= '9')
+      digit = c - '0';
+    else if ((c | 32) >= 'a' && (c | 32) <= 'z')
+      digit = (c | 32) - 'a' + 10;
     if (digit >= base || (only_zeros && digit != 0)) return Value();
     result = result * base + digit;
     last_was_digit = true;
@@ -260,7 +273,9 @@ Value parse_float(std::string_view text) {
   text = strip_space(text, true, true);
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto is_digit_at = [&](std::size_t k) { return k < text.size() && text[k] >= '0' && text[k] <= '9'; };
+    const auto is_digit_at = [&](std::size_t k) {
+      return k < text.size() && text[k] >= '0' && text[k] <= '9';
+    };
     if (text[i] == '_') {
       if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) return Value();
       continue;

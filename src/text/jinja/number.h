@@ -21,8 +21,8 @@ class BigInt : public Object {
 
 inline constexpr unsigned kMaxIntBits = 1 << 16;
 
-[[nodiscard]] Value from_big(Big value);     // Int when it fits
-[[nodiscard]] Big to_big(const Value& value);  // Bool, Int, BigInt
+[[nodiscard]] Value from_big(Big value);             // Int when it fits
+[[nodiscard]] Big to_big(const Value& value);        // Bool, Int, BigInt
 [[nodiscard]] double to_double(const Value& value);  // any number; beyond double's range: infinity
 
 enum class Operator : std::uint8_t { Add, Subtract, Multiply, Divide, FloorDivide, Modulo, Power };

@@ -14,20 +14,27 @@ constexpr std::size_t kHuge = std::size_t{1} << 40;
 
 std::string_view sign(Operator op) {
   switch (op) {
-    case Operator::Add: return "+";
-    case Operator::Subtract: return "-";
-    case Operator::Multiply: return "*";
-    case Operator::Divide: return "/";
-    case Operator::FloorDivide: return "//";
-    case Operator::Modulo: return "%";
-    case Operator::Power: return "** or pow()";
+    case Operator::Add:
+      return "+";
+    case Operator::Subtract:
+      return "-";
+    case Operator::Multiply:
+      return "*";
+    case Operator::Divide:
+      return "/";
+    case Operator::FloorDivide:
+      return "//";
+    case Operator::Modulo:
+      return "%";
+    case Operator::Power:
+      return "** or pow()";
   }
   return "?";
 }
 
 [[noreturn]] void fail_types(Operator op, const Value& a, const Value& b) {
-  fail_runtime("unsupported operand type(s) for " + std::string(sign(op)) + ": '" + std::string(type_name(a)) +
-               "' and '" + std::string(type_name(b)) + "'");
+  fail_runtime("unsupported operand type(s) for " + std::string(sign(op)) + ": '" +
+               std::string(type_name(a)) + "' and '" + std::string(type_name(b)) + "'");
 }
 
 Value repeat(Context& context, const Value& value, const Value& times) {
@@ -72,9 +79,11 @@ struct SliceRange {
 SliceRange slice_range(std::int64_t size, const Value& start, const Value& stop, const Value& step_value) {
   std::int64_t step = 1;
   if (step_value.is(Kind::BigInt)) {
-    step = to_double(step_value) < 0 ? std::numeric_limits<std::int32_t>::min() : std::numeric_limits<std::int32_t>::max();
+    step = to_double(step_value) < 0 ? std::numeric_limits<std::int32_t>::min()
+                                     : std::numeric_limits<std::int32_t>::max();
   } else if (!step_value.is_missing() && !step_value.is_none()) {
-    if (!step_value.is_integer()) fail_runtime("slice indices must be integers or None or have an __index__ method");
+    if (!step_value.is_integer())
+      fail_runtime("slice indices must be integers or None or have an __index__ method");
     // Any longer step does the same on what fits in memory.
     step = std::clamp<std::int64_t>(step_value.as_int(), std::numeric_limits<std::int32_t>::min(),
                                     std::numeric_limits<std::int32_t>::max());
@@ -122,12 +131,23 @@ std::string html_escaped(std::string_view text) {
   out.reserve(text.size());
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&#34;"; break;
-      case '\'': out += "&#39;"; break;
-      default: out += c;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
     }
   }
   return out;
@@ -172,17 +192,21 @@ Value binary_operation(Context& context, Operator op, const Value& a, const Valu
     if (a_repeats && (b.is_integer() || b.is(Kind::BigInt))) return repeat(context, a, b);
     if (b_repeats && (a.is_integer() || a.is(Kind::BigInt))) return repeat(context, b, a);
     if (a_repeats || b_repeats)
-      fail_runtime("can't multiply sequence by non-int of type '" + std::string(type_name(a_repeats ? b : a)) + "'");
+      fail_runtime("can't multiply sequence by non-int of type '" +
+                   std::string(type_name(a_repeats ? b : a)) + "'");
   }
   fail_types(op, a, b);
 }
 
-Value get_slice(Context& context, const Value& object, const Value& start, const Value& stop, const Value& step) {
+Value get_slice(Context& context, const Value& object, const Value& start, const Value& stop,
+                const Value& step) {
   if (object.is_undefined()) fail_runtime(object.why_undefined());
   for (const Value* part : {&start, &stop, &step})
-    if (part->is_undefined()) fail_runtime("slice indices must be integers or None or have an __index__ method");
+    if (part->is_undefined())
+      fail_runtime("slice indices must be integers or None or have an __index__ method");
   switch (object.kind()) {
-    case Kind::String: return slice_string(context, object, slice_range(length_of(object), start, stop, step));
+    case Kind::String:
+      return slice_string(context, object, slice_range(length_of(object), start, stop, step));
     case Kind::List:
     case Kind::Tuple: {
       const auto& items = object.items();
@@ -191,7 +215,8 @@ Value get_slice(Context& context, const Value& object, const Value& start, const
       std::vector<Value> out;
       out.reserve(static_cast<std::size_t>(range.count));
       std::int64_t i = range.start;
-      for (std::int64_t n = 0; n < range.count; ++n, i += range.step) out.push_back(items[static_cast<std::size_t>(i)]);
+      for (std::int64_t n = 0; n < range.count; ++n, i += range.step)
+        out.push_back(items[static_cast<std::size_t>(i)]);
       return object.is(Kind::List) ? Value::list(std::move(out)) : Value::tuple(std::move(out));
     }
     case Kind::Range: {
@@ -203,8 +228,10 @@ Value get_slice(Context& context, const Value& object, const Value& start, const
       part->stop = part->start + part->step * range.count;
       return Value::object(Kind::Range, std::move(part));
     }
-    case Kind::Dict: fail_runtime("unhashable type: 'slice'");
-    default: fail_runtime("'" + std::string(type_name(object)) + "' object is not subscriptable");
+    case Kind::Dict:
+      fail_runtime("unhashable type: 'slice'");
+    default:
+      fail_runtime("'" + std::string(type_name(object)) + "' object is not subscriptable");
   }
 }
 

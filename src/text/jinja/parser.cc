@@ -24,8 +24,8 @@ std::string joined(std::initializer_list<std::string_view> words) {
 }
 
 // Tags that Jinja has and a chat template has no use for.
-constexpr std::string_view kRefusedTags[] = {"block", "extends", "include", "import", "from", "autoescape",
-                                             "do",    "trans",   "debug"};
+constexpr std::string_view kRefusedTags[] = {"block",      "extends", "include", "import", "from",
+                                             "autoescape", "do",      "trans",   "debug"};
 
 }  // namespace
 
@@ -314,7 +314,8 @@ Target Parser::target(bool allows_namespace, bool ends_at_in) {
   out.at = here();
   bool has_comma = false;
   while (true) {
-    const bool ends = current().kind == TokenKind::BlockEnd || is_symbol(")") || (ends_at_in && is_name("in"));
+    const bool ends =
+        current().kind == TokenKind::BlockEnd || is_symbol(")") || (ends_at_in && is_name("in"));
     if (ends && has_comma) break;
     out.items.push_back(single_target(allows_namespace));
     if (!skip_symbol(",")) break;
@@ -360,14 +361,22 @@ void Parser::expect_block_end() {
 
 std::string Parser::described() const {
   switch (current().kind) {
-    case TokenKind::Data: return "text";
-    case TokenKind::BlockBegin: return "'{%'";
-    case TokenKind::BlockEnd: return "'%}'";
-    case TokenKind::VariableBegin: return "'{{'";
-    case TokenKind::VariableEnd: return "'}}'";
-    case TokenKind::String: return "a string";
-    case TokenKind::End: return "the end of the template";
-    default: return "'" + current().text + "'";
+    case TokenKind::Data:
+      return "text";
+    case TokenKind::BlockBegin:
+      return "'{%'";
+    case TokenKind::BlockEnd:
+      return "'%}'";
+    case TokenKind::VariableBegin:
+      return "'{{'";
+    case TokenKind::VariableEnd:
+      return "'}}'";
+    case TokenKind::String:
+      return "a string";
+    case TokenKind::End:
+      return "the end of the template";
+    default:
+      return "'" + current().text + "'";
   }
 }
 

@@ -101,7 +101,7 @@ class Parser {
   std::vector<Token> tokens_;
   std::size_t next_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;  // open for bodies within the current macro, for break and continue
+  int loops_ = 0;                     // open for bodies within the current macro, for break and continue
   std::vector<std::string> awaited_;  // how the open blocks can go on, for messages
 };
 

@@ -62,7 +62,8 @@ ExpressionPtr Parser::disjunction() {
   while (is_name("or")) {
     const Position at = here();
     take();
-    auto node = std::make_unique<OperandsExpression>(ExpressionKind::Or, at, pair_of(std::move(left), conjunction()));
+    auto node =
+        std::make_unique<OperandsExpression>(ExpressionKind::Or, at, pair_of(std::move(left), conjunction()));
     for (const auto& operand : node->operands) grow(*node, operand.get());
     left = std::move(node);
   }
@@ -74,7 +75,8 @@ ExpressionPtr Parser::conjunction() {
   while (is_name("and")) {
     const Position at = here();
     take();
-    auto node = std::make_unique<OperandsExpression>(ExpressionKind::And, at, pair_of(std::move(left), negation()));
+    auto node =
+        std::make_unique<OperandsExpression>(ExpressionKind::And, at, pair_of(std::move(left), negation()));
     for (const auto& operand : node->operands) grow(*node, operand.get());
     left = std::move(node);
   }
@@ -200,8 +202,10 @@ ExpressionPtr Parser::primary() {
   switch (current().kind) {
     case TokenKind::Name: {
       std::string word = take().text;
-      if (word == "true" || word == "True") return std::make_unique<ConstantExpression>(at, Value::boolean(true));
-      if (word == "false" || word == "False") return std::make_unique<ConstantExpression>(at, Value::boolean(false));
+      if (word == "true" || word == "True")
+        return std::make_unique<ConstantExpression>(at, Value::boolean(true));
+      if (word == "false" || word == "False")
+        return std::make_unique<ConstantExpression>(at, Value::boolean(false));
       if (word == "none" || word == "None") return std::make_unique<ConstantExpression>(at, Value::none());
       return std::make_unique<NameExpression>(at, std::move(word));
     }
@@ -319,7 +323,8 @@ ExpressionPtr Parser::subscript(ExpressionPtr object) {
       grow(*node, node->object.get());
       return node;
     }
-    if (current().kind != TokenKind::Number || current().value.is(Kind::Float)) fail_expected("a name or a number");
+    if (current().kind != TokenKind::Number || current().value.is(Kind::Float))
+      fail_expected("a name or a number");
     ExpressionPtr index = std::make_unique<ConstantExpression>(here(), current().value);
     take();
     auto node = std::make_unique<OperandsExpression>(ExpressionKind::Item, at,
@@ -328,7 +333,13 @@ ExpressionPtr Parser::subscript(ExpressionPtr object) {
     return node;
   }
   expect_symbol("[");
-  if (is_symbol("]")) fail_expected("an index");
+  if (skip_symbol("]")) {  // Jinja takes a[] for a[()]
+    auto node = std::make_unique<OperandsExpression>(
+        ExpressionKind::Item, at,
+        pair_of(std::move(object), std::make_unique<OperandsExpression>(ExpressionKind::Tuple, at)));
+    for (const auto& operand : node->operands) grow(*node, operand.get());
+    return node;
+  }
   auto slice = std::make_unique<OperandsExpression>(ExpressionKind::Slice, at);
   slice->operands.push_back(nullptr);  // the object, below
   bool is_slice = false;

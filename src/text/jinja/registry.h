@@ -15,14 +15,15 @@ struct NativeTest {
   bool (*apply)(Context&, const Value& input, Arguments&);
 };
 
-// nullptr if Jinja has none of that name either. `known_elsewhere`: Jinja has it, we do not.
+// nullptr if there is none of that name. A filter that Jinja has and we do not is_unsupported_filter.
 [[nodiscard]] const NativeFilter* find_filter(std::string_view name);
 [[nodiscard]] const NativeTest* find_test(std::string_view name);
 [[nodiscard]] bool is_unsupported_filter(std::string_view name);
 
 // nullptr if Python's type has no method of that name. Methods that would change the value are found
 // too: `is_mutator` tells.
-[[nodiscard]] const NativeMethod* find_method(const Value& self, std::string_view name, std::string_view& interned);
+[[nodiscard]] const NativeMethod* find_method(const Value& self, std::string_view name,
+                                              std::string_view& interned);
 [[nodiscard]] bool is_mutator(const Value& self, std::string_view name);
 
 }  // namespace tandem::text::jinja

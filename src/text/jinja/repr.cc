@@ -71,8 +71,10 @@ std::string repr_of_float(double d) {
   std::string digits;
   std::string out;
   for (const char c : text.substr(0, e)) {
-    if (c == '-') out += '-';
-    else if (c != '.') digits += c;
+    if (c == '-')
+      out += '-';
+    else if (c != '.')
+      digits += c;
   }
   int exponent = 0;
   const char* from = text.data() + e + 1;
@@ -129,14 +131,17 @@ void append_string_repr(std::string& out, std::string_view text) {
 
 void append_repr(std::string& out, const Value& value) {
   switch (value.kind()) {
-    case Kind::Undefined: out += "Undefined"; return;
+    case Kind::Undefined:
+      out += "Undefined";
+      return;
     case Kind::String:
       Meter::pay_bytes(value.as_string().size());
       if (value.is_markup()) out += "Markup(";
       append_string_repr(out, value.as_string());
       if (value.is_markup()) out += ')';
       return;
-    default: append_text(out, value);
+    default:
+      append_text(out, value);
   }
 }
 
@@ -144,12 +149,21 @@ void append_text(std::string& out, const Value& value) {
   Meter::pay();
   switch (value.kind()) {
     case Kind::Missing:
-    case Kind::Undefined: return;
-    case Kind::None: out += "None"; return;
-    case Kind::Bool: out += value.as_bool() ? "True" : "False"; return;
+    case Kind::Undefined:
+      return;
+    case Kind::None:
+      out += "None";
+      return;
+    case Kind::Bool:
+      out += value.as_bool() ? "True" : "False";
+      return;
     case Kind::Int:
-    case Kind::BigInt: out += int_text(value); return;
-    case Kind::Float: out += repr_of_float(value.as_float()); return;
+    case Kind::BigInt:
+      out += int_text(value);
+      return;
+    case Kind::Float:
+      out += repr_of_float(value.as_float());
+      return;
     case Kind::String:
       Meter::pay_bytes(value.as_string().size());
       out += value.as_string();
@@ -164,16 +178,24 @@ void append_text(std::string& out, const Value& value) {
       append_items(out, value.items());
       out += value.items().size() == 1 ? ",)" : ")";
       return;
-    case Kind::Dict: append_dict(out, value.as<Dict>()); return;
-    case Kind::View: append_view(out, value); return;
-    case Kind::Range: append_range(out, value.as<Range>()); return;
+    case Kind::Dict:
+      append_dict(out, value.as<Dict>());
+      return;
+    case Kind::View:
+      append_view(out, value);
+      return;
+    case Kind::Range:
+      append_range(out, value.as<Range>());
+      return;
     case Kind::Macro:
       out += "<Macro ";
       append_string_repr(out, value.as<Macro>().name);
       out += '>';
       return;
     // Python prints an address, or attributes that may hold the namespace itself.
-    default: out += '<' + std::string(type_name(value)) + " object>"; return;
+    default:
+      out += '<' + std::string(type_name(value)) + " object>";
+      return;
   }
 }
 

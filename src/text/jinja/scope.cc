@@ -19,7 +19,9 @@ struct FunctionInfo {
 class Symbols {
  public:
   Symbols(const Symbols* parent, FunctionInfo* function)
-      : parent_(parent), function_(function), slots_(std::make_shared<std::map<std::string, std::uint32_t>>()) {}
+      : parent_(parent),
+        function_(function),
+        slots_(std::make_shared<std::map<std::string, std::uint32_t>>()) {}
 
   [[nodiscard]] FunctionInfo* function() const { return function_; }
 
@@ -129,8 +131,12 @@ class Analysis {
 
   void target(const Target& to) {
     switch (to.kind) {
-      case Target::Kind::Name: symbols_->write(to.name); return;
-      case Target::Kind::NamespaceAttribute: symbols_->read(to.name); return;
+      case Target::Kind::Name:
+        symbols_->write(to.name);
+        return;
+      case Target::Kind::NamespaceAttribute:
+        symbols_->read(to.name);
+        return;
       case Target::Kind::Tuple:
         for (const Target& item : to.items) target(item);
     }
@@ -139,23 +145,36 @@ class Analysis {
  private:
   void statement(const Statement& s) {
     switch (s.kind) {
-      case StatementKind::Output: expression(static_cast<const OutputStatement&>(s).expression.get()); return;
+      case StatementKind::Output:
+        expression(static_cast<const OutputStatement&>(s).expression.get());
+        return;
       case StatementKind::Set:
         expression(static_cast<const SetStatement&>(s).value.get());
         target(static_cast<const SetStatement&>(s).target);
         return;
-      case StatementKind::SetBlock: target(static_cast<const SetBlockStatement&>(s).target); return;
-      case StatementKind::If: branches(static_cast<const IfStatement&>(s)); return;
-      case StatementKind::For: expression(static_cast<const ForStatement&>(s).iterable.get()); return;
-      case StatementKind::Macro: symbols_->write(static_cast<const MacroStatement&>(s).name); return;
-      case StatementKind::CallBlock: expression(static_cast<const CallBlockStatement&>(s).call.get()); return;
+      case StatementKind::SetBlock:
+        target(static_cast<const SetBlockStatement&>(s).target);
+        return;
+      case StatementKind::If:
+        branches(static_cast<const IfStatement&>(s));
+        return;
+      case StatementKind::For:
+        expression(static_cast<const ForStatement&>(s).iterable.get());
+        return;
+      case StatementKind::Macro:
+        symbols_->write(static_cast<const MacroStatement&>(s).name);
+        return;
+      case StatementKind::CallBlock:
+        expression(static_cast<const CallBlockStatement&>(s).call.get());
+        return;
       case StatementKind::FilterBlock:
         expression(static_cast<const FilterBlockStatement&>(s).filter.get());
         return;
       case StatementKind::With:
         for (const auto& value : static_cast<const WithStatement&>(s).values) expression(value.get());
         return;
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -230,7 +249,8 @@ class Resolution {
   void expression(Expression* node, const Frame& frame) {
     if (node == nullptr) return;
     switch (node->kind) {
-      case ExpressionKind::Constant: return;
+      case ExpressionKind::Constant:
+        return;
       case ExpressionKind::Name: {
         auto& name = *static_cast<NameExpression*>(node);
         name.variable = frame.symbols.variable(name.name);
@@ -245,8 +265,12 @@ class Resolution {
         arguments(call.arguments, frame);
         return;
       }
-      case ExpressionKind::Filter: filter(*static_cast<FilterExpression*>(node), frame); return;
-      case ExpressionKind::Test: test(*static_cast<TestExpression*>(node), frame); return;
+      case ExpressionKind::Filter:
+        filter(*static_cast<FilterExpression*>(node), frame);
+        return;
+      case ExpressionKind::Test:
+        test(*static_cast<TestExpression*>(node), frame);
+        return;
       case ExpressionKind::Binary:
         expression(static_cast<BinaryExpression*>(node)->left.get(), frame);
         expression(static_cast<BinaryExpression*>(node)->right.get(), frame);
@@ -262,14 +286,16 @@ class Resolution {
           expression(operand.get(), soft(frame));
         return;
       default:
-        for (auto& operand : static_cast<OperandsExpression*>(node)->operands) expression(operand.get(), frame);
+        for (auto& operand : static_cast<OperandsExpression*>(node)->operands)
+          expression(operand.get(), frame);
     }
   }
 
   void filter(FilterExpression& f, const Frame& frame) {
     f.filter = find_filter(f.name);
     if (f.filter == nullptr && is_unsupported_filter(f.name))
-      throw Failure{Failure::Kind::Syntax, "the filter '" + f.name + "' is not supported in chat templates", f.at};
+      throw Failure{Failure::Kind::Syntax, "the filter '" + f.name + "' is not supported in chat templates",
+                    f.at};
     if (f.filter == nullptr && !frame.soft)
       throw Failure{Failure::Kind::Syntax, "no filter named '" + f.name + "'", f.at};
     expression(f.input.get(), frame);
@@ -296,7 +322,9 @@ class Resolution {
 
   void statement(Statement& s, const Frame& frame) {
     switch (s.kind) {
-      case StatementKind::Output: expression(static_cast<OutputStatement&>(s).expression.get(), frame); return;
+      case StatementKind::Output:
+        expression(static_cast<OutputStatement&>(s).expression.get(), frame);
+        return;
       case StatementKind::Set: {
         auto& set = static_cast<SetStatement&>(s);
         expression(set.value.get(), frame);
@@ -304,7 +332,9 @@ class Resolution {
         set.exported = frame.top_level;
         return;
       }
-      case StatementKind::SetBlock: set_block(static_cast<SetBlockStatement&>(s), frame); return;
+      case StatementKind::SetBlock:
+        set_block(static_cast<SetBlockStatement&>(s), frame);
+        return;
       case StatementKind::If: {
         auto& branch = static_cast<IfStatement&>(s);
         for (auto& [condition, body] : branch.branches) {
@@ -314,7 +344,9 @@ class Resolution {
         block(branch.otherwise, soft(frame));
         return;
       }
-      case StatementKind::For: loop(static_cast<ForStatement&>(s), frame); return;
+      case StatementKind::For:
+        loop(static_cast<ForStatement&>(s), frame);
+        return;
       case StatementKind::Macro: {
         auto& m = static_cast<MacroStatement&>(s);
         macro(m.macro, m.at, frame);
@@ -352,7 +384,8 @@ class Resolution {
         return;
       }
       case StatementKind::Break:
-      case StatementKind::Continue: return;
+      case StatementKind::Continue:
+        return;
     }
   }
 
@@ -375,7 +408,8 @@ class Resolution {
     });
     FunctionInfo* const function = frame.symbols.function();
     Symbols body(&frame.symbols, function);
-    walk_names(loop.body, [&](const std::string& name, Access, Position) { loop.has_loop |= name == "loop"; });
+    walk_names(loop.body,
+               [&](const std::string& name, Access, Position) { loop.has_loop |= name == "loop"; });
     if (loop.has_loop) loop.loop_slot = body.parameter("loop");
     declare(loop.target, body);
     Analysis(body).block(loop.body);
@@ -403,8 +437,10 @@ class Resolution {
     std::set<std::string> special = {"caller", "kwargs", "varargs"};
     std::set<std::string> used;
     walk_names(m.body, [&](const std::string& name, Access access, Position) {
-      if (access == Access::Read && special.contains(name)) used.insert(name);
-      else if (access != Access::Read) special.erase(name);
+      if (access == Access::Read && special.contains(name))
+        used.insert(name);
+      else if (access != Access::Read)
+        special.erase(name);
     });
     bool has_caller = false, has_kwargs = false, has_varargs = false;
     for (std::size_t i = 0; i < m.parameters.size(); ++i) {

@@ -31,7 +31,8 @@ Value text(Context& context, const Value& self, std::string made) {
 
 // Methods that would have to escape their arguments after `safe`.
 void refuse_markup(const Value& self, std::string_view method) {
-  if (self.is_markup()) fail_runtime("the method '" + std::string(method) + "' after the filter 'safe' is not supported");
+  if (self.is_markup())
+    fail_runtime("the method '" + std::string(method) + "' after the filter 'safe' is not supported");
 }
 
 // Case.
@@ -92,7 +93,8 @@ Value has_affix(Context& context, const Value& self, Arguments& given) {
   return Value::boolean(std::any_of(a[0].items().begin(), a[0].items().end(), matches));
 }
 
-std::int64_t position_of(Context& context, const Value& self, Arguments& given, std::string_view method, bool last) {
+std::int64_t position_of(Context& context, const Value& self, Arguments& given, std::string_view method,
+                         bool last) {
   const auto a = bind_arguments(method, given, {"sub", "start", "end"}, 1);
   const std::string& sub = text_argument(a[0], method);
   context.step(self.as_string().size() / 16);
@@ -104,8 +106,12 @@ std::int64_t position_of(Context& context, const Value& self, Arguments& given, 
   if (found == kNoPosition) return -1;
   return static_cast<std::int64_t>(before + length(s.substr(0, found)));
 }
-Value find(Context& c, const Value& s, Arguments& a) { return Value::integer(position_of(c, s, a, "find", false)); }
-Value rfind(Context& c, const Value& s, Arguments& a) { return Value::integer(position_of(c, s, a, "rfind", true)); }
+Value find(Context& c, const Value& s, Arguments& a) {
+  return Value::integer(position_of(c, s, a, "find", false));
+}
+Value rfind(Context& c, const Value& s, Arguments& a) {
+  return Value::integer(position_of(c, s, a, "rfind", true));
+}
 Value index(Context& c, const Value& s, Arguments& a) {
   const std::int64_t i = position_of(c, s, a, "index", false);
   if (i < 0) fail_runtime("substring not found");
@@ -136,7 +142,8 @@ Value replace(Context& context, const Value& self, Arguments& given) {
   std::string to = text_argument(a[1], "replace");
   if (self.is_markup() && !a[1].is_markup()) to = html_escaped(to);
   return Value::string(
-      replaced(context, self.as_string(), text_argument(a[0], "replace"), to, int_argument(a[2], -1)), self.is_markup());
+      replaced(context, self.as_string(), text_argument(a[0], "replace"), to, int_argument(a[2], -1)),
+      self.is_markup());
 }
 
 Value join(Context& context, const Value& self, Arguments& given) {
@@ -147,8 +154,8 @@ Value join(Context& context, const Value& self, Arguments& given) {
   for (const Value& item : to_items(context, a[0])) {
     const bool escapes = self.is_markup() && !item.is_markup();
     if (!item.is_string() && !escapes)
-      fail_runtime("sequence item " + std::to_string(i) + ": expected str instance, " + std::string(type_name(item)) +
-                   " found");
+      fail_runtime("sequence item " + std::to_string(i) + ": expected str instance, " +
+                   std::string(type_name(item)) + " found");
     const std::string piece = escapes ? html_escaped(to_text(item)) : item.as_string();
     context.spend(self.as_string().size() + piece.size());
     if (!first) out += self.as_string();
@@ -169,7 +176,8 @@ Value pieces(Context& context, const Value& self, const std::vector<std::string_
   return Value::list(std::move(out));
 }
 
-std::vector<std::string_view> split_at(std::string_view s, std::string_view separator, std::int64_t limit, bool from_right) {
+std::vector<std::string_view> split_at(std::string_view s, std::string_view separator, std::int64_t limit,
+                                       bool from_right) {
   std::vector<std::string_view> out;
   if (from_right) {
     while (limit != 0) {
@@ -234,7 +242,8 @@ Value split_method(Context& context, const Value& self, Arguments& given, bool f
   const auto a = bind_arguments("split", given, {"sep", "maxsplit"}, 0);
   const std::int64_t limit = int_argument(a[1], -1);
   context.step(self.as_string().size() / 16);
-  if (a[0].is_missing() || a[0].is_none()) return pieces(context, self, split_at_space(self.as_string(), limit, from_right));
+  if (a[0].is_missing() || a[0].is_none())
+    return pieces(context, self, split_at_space(self.as_string(), limit, from_right));
   const std::string& separator = text_argument(a[0], "split");
   if (separator.empty()) fail_runtime("empty separator");
   return pieces(context, self, split_at(self.as_string(), separator, limit, from_right));
@@ -283,14 +292,17 @@ Value pad(Context& context, const Value& self, Arguments& given, char where) {
   const auto a = bind_arguments("just", given, {"width", "fillchar"}, 1);
   const std::int64_t width = int_argument(a[0], 0);
   const std::string fill = a[1].is_missing() ? " " : text_argument(a[1], "just");
-  if (length(fill) != 1 || (self.is_markup() && html_escaped(fill) != fill)) fail_runtime("The fill character must be exactly one character long");
+  if (length(fill) != 1 || (self.is_markup() && html_escaped(fill) != fill))
+    fail_runtime("The fill character must be exactly one character long");
   const std::string& s = self.as_string();
   const auto size = static_cast<std::int64_t>(length(s));
   if (width <= size) return self;
   const auto missing = static_cast<std::size_t>(width - size);
   context.spend(std::min(missing, std::size_t{1} << 40) * fill.size() + s.size());
   // Python puts the odd one left when the width is odd.
-  std::size_t left = where == 'r' ? missing : where == 'l' ? 0 : missing / 2 + (missing & static_cast<std::size_t>(width) & 1);
+  std::size_t left = where == 'r'   ? missing
+                     : where == 'l' ? 0
+                                    : missing / 2 + (missing & static_cast<std::size_t>(width) & 1);
   std::string out;
   for (std::size_t i = 0; i < left; ++i) out += fill;
   out += s;
@@ -467,7 +479,8 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = at;
     const char32_t c = next_code_point(text, at);
-    const bool breaks = (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    const bool breaks =
+        (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
     if (!breaks) continue;
     if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
     out.push_back(text.substr(line, (keep_ends ? at : end) - line));

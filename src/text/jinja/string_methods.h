@@ -17,7 +17,7 @@ struct NamedMethod {
 // str.splitlines(), also for the filter `indent`.
 [[nodiscard]] std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends);
 // str.replace; count < 0: all. Pays for the result.
-[[nodiscard]] std::string replaced(Context& context, std::string_view text, std::string_view from, std::string_view to,
-                                   std::int64_t count);
+[[nodiscard]] std::string replaced(Context& context, std::string_view text, std::string_view from,
+                                   std::string_view to, std::int64_t count);
 
 }  // namespace tandem::text::jinja

@@ -31,7 +31,7 @@ struct RenderOptions {
 // imports, recursive for, autoescape, and the filters that make HTML.
 //
 // Thread: any; a parsed template is immutable and may be rendered by many threads at once.
-// Lifetime: copies share the tree. A rendering needs at most about 2 MiB of stack at Limits' default.
+// Lifetime: copies share the tree. A rendering needs at most about 1 MiB of stack at the default Limits.
 class Template {
  public:
   // Error: Invalid, "line 3, column 14: ..."
@@ -43,7 +43,8 @@ class Template {
 
   // Errors, all Invalid: the text given to raise_exception, as it is; everything else as
   // "line 3, column 14: ...". The output is UTF-8 if the variables are.
-  [[nodiscard]] Result<std::string> render(const Variables& variables, const RenderOptions& options = {}) const;
+  [[nodiscard]] Result<std::string> render(const Variables& variables,
+                                           const RenderOptions& options = {}) const;
 
  private:
   explicit Template(std::shared_ptr<const TemplateTree> tree) : tree_(std::move(tree)) {}

@@ -39,10 +39,13 @@ TEST(JinjaTemplate, TextAroundTagsFollowsTrimAndLstripBlocks) {
 }
 
 TEST(JinjaTemplate, ValuesPrintAsInPython) {
-  EXPECT_EQ(render("{{ [true, none, 1.0, 1e16, 'a', \"it's\", 1e-5] }}"), "[True, None, 1.0, 1e+16, 'a', \"it's\", 1e-05]");
+  EXPECT_EQ(render("{{ [true, none, 1.0, 1e16, 'a', \"it's\", 1e-5] }}"),
+            "[True, None, 1.0, 1e+16, 'a', \"it's\", 1e-05]");
   EXPECT_EQ(render("{{ {'a': (1,), 'b': {}} }}"), "{'a': (1,), 'b': {}}");
-  EXPECT_EQ(render("{{ x }}|{{ missing }}", R"({"x": 123456789012345678901234567890})"), "123456789012345678901234567890|");
-  EXPECT_EQ(render("{{ 7 // -2 }} {{ 7 % -2 }} {{ -7 // 2 }} {{ 2 ** 70 }} {{ 1 / 4 }}"), "-4 -1 -4 1180591620717411303424 0.25");
+  EXPECT_EQ(render("{{ x }}|{{ missing }}", R"({"x": 123456789012345678901234567890})"),
+            "123456789012345678901234567890|");
+  EXPECT_EQ(render("{{ 7 // -2 }} {{ 7 % -2 }} {{ -7 // 2 }} {{ 2 ** 70 }} {{ 1 / 4 }}"),
+            "-4 -1 -4 1180591620717411303424 0.25");
   EXPECT_EQ(render("{{ '\\n\\x7f\\u200b' ~ 'é' }}"), "\n\x7f\xe2\x80\x8b\xc3\xa9");
   EXPECT_EQ(render("{{ ['\\n', '\\x7f'] }}"), "['\\n', '\\x7f']");
 }
@@ -50,43 +53,58 @@ TEST(JinjaTemplate, ValuesPrintAsInPython) {
 TEST(JinjaTemplate, ToJsonIsJsonDumpsWithoutEscapes) {
   EXPECT_EQ(render("{{ x | tojson }}", R"({"x": {"b": [1, 1.0, true, null], "a": "é<&\n"}})"),
             "{\"b\": [1, 1.0, true, null], \"a\": \"é<&\\n\"}");
-  EXPECT_EQ(render("{{ x | tojson(indent=2) }}", R"({"x": {"b": [1], "a": []}})"), "{\n  \"b\": [\n    1\n  ],\n  \"a\": []\n}");
+  EXPECT_EQ(render("{{ x | tojson(indent=2) }}", R"({"x": {"b": [1], "a": []}})"),
+            "{\n  \"b\": [\n    1\n  ],\n  \"a\": []\n}");
   EXPECT_EQ(render("{{ '😀' | tojson(ensure_ascii=true) }}"), "\"\\ud83d\\ude00\"");
-  EXPECT_EQ(render("{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}"), "{\"a\":2,\"b\":1}");
+  EXPECT_EQ(render("{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}"),
+            "{\"a\":2,\"b\":1}");
 }
 
 TEST(JinjaTemplate, AnAssignmentInALoopStaysInsideOneInAnIfDoesNot) {
-  EXPECT_EQ(render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"), "231");
+  EXPECT_EQ(render("{% set x = 1 %}{% for i in [1, 2] %}{% set x = x + i %}{{ x }}{% endfor %}{{ x }}"),
+            "231");
   EXPECT_EQ(render("{% if true %}{% set x = 1 %}{% endif %}{{ x }}"), "1");
-  EXPECT_EQ(render("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor %}{{ ns.n }}"), "3");
+  EXPECT_EQ(render("{% set ns = namespace(n=0) %}{% for i in [1, 2] %}{% set ns.n = ns.n + i %}{% endfor "
+                   "%}{{ ns.n }}"),
+            "3");
   EXPECT_EQ(render("{% macro f() %}{{ x }}{% endmacro %}{% set x = 5 %}{{ f() }}"), "5");
 }
 
 TEST(JinjaTemplate, LoopsKnowTheirPlaceAndTheirNeighbours) {
-  EXPECT_EQ(render("{% for c in 'abc' %}{{ loop.index }}{{ loop.previtem }}{{ c }}{{ loop.nextitem }}{% if not loop.last %},{% endif %}{% endfor %}"),
+  EXPECT_EQ(render("{% for c in 'abc' %}{{ loop.index }}{{ loop.previtem }}{{ c }}{{ loop.nextitem }}{% if "
+                   "not loop.last %},{% endif %}{% endfor %}"),
             "1ab,2abc,3bc");
-  EXPECT_EQ(render("{% for i in range(6) if i % 2 %}{{ i }}/{{ loop.length }} {% else %}none{% endfor %}"), "1/3 3/3 5/3 ");
+  EXPECT_EQ(render("{% for i in range(6) if i % 2 %}{{ i }}/{{ loop.length }} {% else %}none{% endfor %}"),
+            "1/3 3/3 5/3 ");
   EXPECT_EQ(render("{% for i in [] %}{% else %}none{% endfor %}"), "none");
-  EXPECT_EQ(render("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}"), "013");
+  EXPECT_EQ(render("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% elif i == 4 %}{% break %}{% endif "
+                   "%}{{ i }}{% endfor %}"),
+            "013");
   EXPECT_EQ(render("{% for k, v in {'a': 1, 'b': 2}.items() %}{{ k }}{{ v }}{% endfor %}"), "a1b2");
 }
 
 TEST(JinjaTemplate, MacrosTakeDefaultsKeywordsAndCallers) {
-  EXPECT_EQ(render("{% macro f(a, b=2, c=b) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }} {{ f(1, c=5) }} {{ f(b=3) }}"), "122 125 33");
-  EXPECT_EQ(render("{% macro f() %}<{{ caller(1) }}>{% endmacro %}{% call(x) f() %}{{ x + 1 }}{% endcall %}"), "<2>");
-  EXPECT_EQ(render("{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"), "3210");
+  EXPECT_EQ(render("{% macro f(a, b=2, c=b) %}{{ a }}{{ b }}{{ c }}{% endmacro %}{{ f(1) }} {{ f(1, c=5) }} "
+                   "{{ f(b=3) }}"),
+            "122 125 33");
+  EXPECT_EQ(render("{% macro f() %}<{{ caller(1) }}>{% endmacro %}{% call(x) f() %}{{ x + 1 }}{% endcall %}"),
+            "<2>");
+  EXPECT_EQ(render("{% macro f(n) %}{{ n }}{% if n %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}"),
+            "3210");
   EXPECT_EQ(render("{% generation %}{{ 1 + 1 }}{% endgeneration %}"), "2");
 }
 
 TEST(JinjaTemplate, UndefinedPrintsEmptyAndFailsWhenUsed) {
   EXPECT_EQ(render("[{{ x }}{{ m.a }}{{ 'y' if x }}{{ x is defined }}]", R"({"m": {}})"), "[False]");
   EXPECT_EQ(render("{{ x.y }}"), "error: line 1, column 5: 'x' is undefined");
-  EXPECT_EQ(render("a\n {{ m.a.b }}", R"({"m": {}})"), "error: line 2, column 8: 'dict object' has no attribute 'a'");
+  EXPECT_EQ(render("a\n {{ m.a.b }}", R"({"m": {}})"),
+            "error: line 2, column 8: 'dict object' has no attribute 'a'");
   EXPECT_EQ(render("{{ x + 1 }}"), "error: line 1, column 6: 'x' is undefined");
 }
 
 TEST(JinjaTemplate, RaiseExceptionGivesItsMessageUnchanged) {
-  EXPECT_EQ(render("{{ raise_exception('No user query found in messages.') }}"), "error: No user query found in messages.");
+  EXPECT_EQ(render("{{ raise_exception('No user query found in messages.') }}"),
+            "error: No user query found in messages.");
 }
 
 TEST(JinjaTemplate, StrftimeNowUsesTheGivenClock) {
@@ -117,19 +135,49 @@ TEST(JinjaTemplate, WhatIsNotThereIsRefusedByNameWhenRead) {
 }
 
 TEST(JinjaTemplate, EveryMalformedTemplateNamesItsPlace) {
-  for (const char* source :
-       {"{{ x", "{% if x %}", "{% endif %}", "{{ 'a }}", "{{ (1 }}", "{{ 1) }}", "{{ [1, 2 }}", "{{ {1: 2] }}", "{# open", "{% raw %}x",
-        "{{ 1 2 }}", "{% set x = %}", "{% set true = 1 %}", "{% for loop in l %}{% endfor %}", "{% break %}", "{% nope %}", "{{ a..b }}",
-        "{{ f(a=1, 2) }}", "{{ x is }}", "{{ }}", "{% %}", "{{ ! }}", "{{ '\\x4' }}", "{{ '\\ud800' }}", "{% macro f(a=1, b) %}{% endmacro %}",
-        "{% macro f(a, a) %}{% endmacro %}", "{% call x %}{% endcall %}", "{% for x in l %}{% if x %}{% endfor %}", "{{ a[1:2:3:4] }}", "\xff",
-        "{{ \xff }}", "{% elif %}", "{% if x %}{% else %}{% else %}{% endif %}"}) {
-    EXPECT_THAT(render(source), testing::MatchesRegex("parse error: line [0-9]+, column [0-9]+: .+")) << source;
+  for (const char* source : {"{{ x",
+                             "{% if x %}",
+                             "{% endif %}",
+                             "{{ 'a }}",
+                             "{{ (1 }}",
+                             "{{ 1) }}",
+                             "{{ [1, 2 }}",
+                             "{{ {1: 2] }}",
+                             "{# open",
+                             "{% raw %}x",
+                             "{{ 1 2 }}",
+                             "{% set x = %}",
+                             "{% set true = 1 %}",
+                             "{% for loop in l %}{% endfor %}",
+                             "{% break %}",
+                             "{% nope %}",
+                             "{{ a..b }}",
+                             "{{ f(a=1, 2) }}",
+                             "{{ x is }}",
+                             "{{ }}",
+                             "{% %}",
+                             "{{ ! }}",
+                             "{{ '\\x4' }}",
+                             "{{ '\\ud800' }}",
+                             "{% macro f(a=1, b) %}{% endmacro %}",
+                             "{% macro f(a, a) %}{% endmacro %}",
+                             "{% call x %}{% endcall %}",
+                             "{% for x in l %}{% if x %}{% endfor %}",
+                             "{{ a[1:2:3:4] }}",
+                             "\xff",
+                             "{{ \xff }}",
+                             "{% elif %}",
+                             "{% if x %}{% else %}{% else %}{% endif %}"}) {
+    EXPECT_THAT(render(source), testing::MatchesRegex("parse error: line [0-9]+, column [0-9]+: .+"))
+        << source;
   }
   EXPECT_THAT(render("a\nbc {{ é }"), StartsWith("parse error: line 2, column 9: "));
 }
 
 TEST(JinjaTemplate, OneParsedTemplateRendersOnManyThreads) {
-  const auto parsed = Template::parse("{% set s = 'const' %}{% for i in range(200) %}{{ s ~ i }}{% set s = 'x' %}{% endfor %}{{ x | tojson }}");
+  const auto parsed = Template::parse(
+      "{% set s = 'const' %}{% for i in range(200) %}{{ s ~ i }}{% set s = 'x' %}{% endfor %}{{ x | tojson "
+      "}}");
   ASSERT_TRUE(parsed);
   const std::string expected = *parsed->render(variables(R"({"x": [1]})"));
   std::vector<std::thread> threads;

@@ -34,10 +34,13 @@ bool is_sequence(const Value& v) {
     case Kind::List:
     case Kind::Tuple:
     case Kind::Dict:
-    case Kind::Range: return true;
+    case Kind::Range:
+      return true;
     // len() of Undefined works and so does looking for its __getitem__.
-    case Kind::Undefined: return true;
-    default: return false;
+    case Kind::Undefined:
+      return true;
+    default:
+      return false;
   }
 }
 bool is_callable(const Value& v) {
@@ -48,8 +51,10 @@ bool is_callable(const Value& v) {
     case Kind::Function:
     case Kind::Method:
     case Kind::Loop:
-    case Kind::Joiner: return true;
-    default: return false;
+    case Kind::Joiner:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -82,7 +87,8 @@ bool is_case(Context& context, const Value& input, Arguments& given) {
 bool is_filter_name(Context&, const Value& input, Arguments& given) {
   (void)bind_arguments("filter", given, {}, 0);
   (void)hash_of(input);  // what cannot be a key is an error
-  return input.is_string() && (find_filter(input.as_string()) != nullptr || is_unsupported_filter(input.as_string()));
+  return input.is_string() &&
+         (find_filter(input.as_string()) != nullptr || is_unsupported_filter(input.as_string()));
 }
 bool is_test_name(Context&, const Value& input, Arguments& given) {
   (void)bind_arguments("test", given, {}, 0);
@@ -95,11 +101,15 @@ bool is_same(Context&, const Value& input, Arguments& given) {
   const Value& other = a[0];
   if (input.kind() != other.kind()) return false;
   switch (input.kind()) {
-    case Kind::None: return true;
-    case Kind::Bool: return input.as_bool() == other.as_bool();
+    case Kind::None:
+      return true;
+    case Kind::Bool:
+      return input.as_bool() == other.as_bool();
     // Python keeps one object for each small integer.
-    case Kind::Int: return input.as_int() == other.as_int() && input.as_int() >= -5 && input.as_int() <= 256;
-    default: return input.identity() != nullptr && input.identity() == other.identity();
+    case Kind::Int:
+      return input.as_int() == other.as_int() && input.as_int() >= -5 && input.as_int() <= 256;
+    default:
+      return input.identity() != nullptr && input.identity() == other.identity();
   }
 }
 

@@ -23,7 +23,8 @@ char32_t hex_number(std::string_view inside, std::size_t& at, std::size_t digits
     if (digit < 0) fail("the string has a \\x, \\u or \\U escape with too few hexadecimal digits");
     c = c << 4 | static_cast<char32_t>(digit);
   }
-  if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) fail("the string escapes a code point that is no character");
+  if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+    fail("the string escapes a code point that is no character");
   return c;
 }
 
@@ -52,21 +53,45 @@ std::string unescape(std::string_view inside) {
     }
     ++at;
     switch (c) {
-      case '\n': break;
+      case '\n':
+        break;
       case '\\':
       case '\'':
-      case '"': out += c; break;
-      case 'a': out += '\a'; break;
-      case 'b': out += '\b'; break;
-      case 'f': out += '\f'; break;
-      case 'n': out += '\n'; break;
-      case 'r': out += '\r'; break;
-      case 't': out += '\t'; break;
-      case 'v': out += '\v'; break;
-      case 'x': append_code_point(out, hex_number(inside, at, 2)); break;
-      case 'u': append_code_point(out, hex_number(inside, at, 4)); break;
-      case 'U': append_code_point(out, hex_number(inside, at, 8)); break;
-      case 'N': fail("the string names a character with \\N{...}; write the character itself");
+      case '"':
+        out += c;
+        break;
+      case 'a':
+        out += '\a';
+        break;
+      case 'b':
+        out += '\b';
+        break;
+      case 'f':
+        out += '\f';
+        break;
+      case 'n':
+        out += '\n';
+        break;
+      case 'r':
+        out += '\r';
+        break;
+      case 't':
+        out += '\t';
+        break;
+      case 'v':
+        out += '\v';
+        break;
+      case 'x':
+        append_code_point(out, hex_number(inside, at, 2));
+        break;
+      case 'u':
+        append_code_point(out, hex_number(inside, at, 4));
+        break;
+      case 'U':
+        append_code_point(out, hex_number(inside, at, 8));
+        break;
+      case 'N':
+        fail("the string names a character with \\N{...}; write the character itself");
       default:
         if (c >= '0' && c <= '7') {
           char32_t code = static_cast<char32_t>(c - '0');

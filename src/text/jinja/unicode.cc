@@ -93,8 +93,8 @@ void append_code_point(std::string& out, char32_t c) {
 
 bool is_space(char32_t c) {
   if (c < 0x80) return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20);
-  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
-         c == 0x202f || c == 0x205f || c == 0x3000;
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 bool is_printable(char32_t c) {
@@ -127,9 +127,9 @@ bool is_decimal(char32_t c) {
 
 bool is_digit(char32_t c) {
   // Beyond the decimals: superscripts, subscripts and the circled digits.
-  return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
-         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247c) ||
-         (c >= 0x2488 && c <= 0x2490);
+  return is_decimal(c) || c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 ||
+         (c >= 0x2074 && c <= 0x2079) || (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) ||
+         (c >= 0x2474 && c <= 0x247c) || (c >= 0x2488 && c <= 0x2490);
 }
 
 bool is_numeric(char32_t c) {
@@ -152,13 +152,14 @@ bool is_title(char32_t c) { return c >= 0x80 && category(c) == UTF8PROC_CATEGORY
 
 bool is_cased(char32_t c) { return is_upper(c) || is_lower(c) || is_title(c); }
 
-bool is_identifier_start(char32_t c) { return c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL; }
+bool is_identifier_start(char32_t c) {
+  return c == '_' || is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
+}
 
 bool is_identifier_part(char32_t c) {
   if (is_identifier_start(c) || is_decimal(c)) return true;
   const auto k = category(c);
-  return c >= 0x80 &&
-         (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC);
+  return c >= 0x80 && (k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_PC);
 }
 
 std::string_view strip_space(std::string_view text, bool left, bool right) {

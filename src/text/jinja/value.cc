@@ -132,32 +132,52 @@ Value make_generator(std::vector<Value> values) {
 std::string_view type_name(const Value& value) {
   switch (value.kind()) {
     case Kind::Missing:
-    case Kind::Undefined: return "Undefined";
-    case Kind::None: return "NoneType";
-    case Kind::Bool: return "bool";
+    case Kind::Undefined:
+      return "Undefined";
+    case Kind::None:
+      return "NoneType";
+    case Kind::Bool:
+      return "bool";
     case Kind::Int:
-    case Kind::BigInt: return "int";
-    case Kind::Float: return "float";
-    case Kind::String: return value.is_markup() ? "Markup" : "str";
-    case Kind::List: return "list";
-    case Kind::Tuple: return "tuple";
-    case Kind::Dict: return "dict";
-    case Kind::Range: return "range";
+    case Kind::BigInt:
+      return "int";
+    case Kind::Float:
+      return "float";
+    case Kind::String:
+      return value.is_markup() ? "Markup" : "str";
+    case Kind::List:
+      return "list";
+    case Kind::Tuple:
+      return "tuple";
+    case Kind::Dict:
+      return "dict";
+    case Kind::Range:
+      return "range";
     case Kind::View:
       switch (value.as<View>().what) {
-        case ViewKind::Keys: return "dict_keys";
-        case ViewKind::Values: return "dict_values";
-        case ViewKind::Items: return "dict_items";
+        case ViewKind::Keys:
+          return "dict_keys";
+        case ViewKind::Values:
+          return "dict_values";
+        case ViewKind::Items:
+          return "dict_items";
       }
       return "dict_items";
-    case Kind::Generator: return value.as<Generator>().reversed_sequence ? "list_reverseiterator" : "generator";
-    case Kind::Namespace: return "Namespace";
-    case Kind::Macro: return "Macro";
-    case Kind::Loop: return "LoopContext";
+    case Kind::Generator:
+      return value.as<Generator>().reversed_sequence ? "list_reverseiterator" : "generator";
+    case Kind::Namespace:
+      return "Namespace";
+    case Kind::Macro:
+      return "Macro";
+    case Kind::Loop:
+      return "LoopContext";
     case Kind::Method:
-    case Kind::Function: return "builtin_function_or_method";
-    case Kind::Cycler: return "Cycler";
-    case Kind::Joiner: return "Joiner";
+    case Kind::Function:
+      return "builtin_function_or_method";
+    case Kind::Cycler:
+      return "Cycler";
+    case Kind::Joiner:
+      return "Joiner";
   }
   return "object";
 }
@@ -171,17 +191,26 @@ bool is_true(const Value& value) {
   switch (value.kind()) {
     case Kind::Missing:
     case Kind::Undefined:
-    case Kind::None: return false;
+    case Kind::None:
+      return false;
     case Kind::Bool:
-    case Kind::Int: return value.as_int() != 0;
-    case Kind::Float: return value.as_float() != 0;
-    case Kind::String: return !value.as_string().empty();
+    case Kind::Int:
+      return value.as_int() != 0;
+    case Kind::Float:
+      return value.as_float() != 0;
+    case Kind::String:
+      return !value.as_string().empty();
     case Kind::List:
-    case Kind::Tuple: return !value.items().empty();
-    case Kind::Dict: return !value.as<Dict>().entries.empty();
-    case Kind::View: return !value.as<View>().dict.as<Dict>().entries.empty();
-    case Kind::Range: return value.as<Range>().size() != 0;
-    default: return true;
+    case Kind::Tuple:
+      return !value.items().empty();
+    case Kind::Dict:
+      return !value.as<Dict>().entries.empty();
+    case Kind::View:
+      return !value.as<View>().dict.as<Dict>().entries.empty();
+    case Kind::Range:
+      return value.as<Range>().size() != 0;
+    default:
+      return true;
   }
 }
 
@@ -192,7 +221,8 @@ std::size_t hash_of(const Value& value) {
       Meter::pay(value.as_string().size() / 64);
       return std::hash<std::string_view>{}(value.as_string());
     case Kind::Bool:
-    case Kind::Int: return std::hash<std::int64_t>{}(value.as_int());
+    case Kind::Int:
+      return std::hash<std::int64_t>{}(value.as_int());
     case Kind::Float: {
       // A float equal to an integer is the same key as that integer.
       const double d = value.as_float();
@@ -200,20 +230,26 @@ std::size_t hash_of(const Value& value) {
         return std::hash<std::int64_t>{}(static_cast<std::int64_t>(d));
       return std::hash<double>{}(d);
     }
-    case Kind::BigInt: return std::hash<double>{}(to_double(value));
+    case Kind::BigInt:
+      return std::hash<double>{}(to_double(value));
     case Kind::Tuple: {
       std::size_t hash = 0x345678;
       for (const Value& v : value.items()) hash = hash * 1000003 ^ hash_of(v);
       return hash;
     }
-    case Kind::None: return 0x4e6f6e65;
+    case Kind::None:
+      return 0x4e6f6e65;
     case Kind::Missing:
-    case Kind::Undefined: return 0x556e6465;
-    case Kind::Range: return static_cast<std::size_t>(value.as<Range>().size());
+    case Kind::Undefined:
+      return 0x556e6465;
+    case Kind::Range:
+      return static_cast<std::size_t>(value.as<Range>().size());
     case Kind::List:
     case Kind::Dict:
-    case Kind::View: fail_runtime("unhashable type: '" + std::string(type_name(value)) + "'");
-    default: return std::hash<const void*>{}(value.identity());
+    case Kind::View:
+      fail_runtime("unhashable type: '" + std::string(type_name(value)) + "'");
+    default:
+      return std::hash<const void*>{}(value.identity());
   }
 }
 

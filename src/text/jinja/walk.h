@@ -23,9 +23,14 @@ template <class Visit>
 void walk_names(const Expression* node, Visit&& visit) {
   if (node == nullptr) return;
   switch (node->kind) {
-    case ExpressionKind::Constant: return;
-    case ExpressionKind::Name: visit(static_cast<const NameExpression*>(node)->name, Access::Read, node->at); return;
-    case ExpressionKind::Attribute: walk_names(static_cast<const AttributeExpression*>(node)->object.get(), visit); return;
+    case ExpressionKind::Constant:
+      return;
+    case ExpressionKind::Name:
+      visit(static_cast<const NameExpression*>(node)->name, Access::Read, node->at);
+      return;
+    case ExpressionKind::Attribute:
+      walk_names(static_cast<const AttributeExpression*>(node)->object.get(), visit);
+      return;
     case ExpressionKind::Call: {
       const auto& call = *static_cast<const CallExpression*>(node);
       walk_names(call.callee.get(), visit);
@@ -138,7 +143,8 @@ void walk_names(const Statement& statement, Visit&& visit) {
       return;
     }
     case StatementKind::Break:
-    case StatementKind::Continue: return;
+    case StatementKind::Continue:
+      return;
   }
 }
 
