@@ -33,9 +33,22 @@ struct ServeFlags {
   bool check = false;
 };
 
+// Every start-up refusal of ranks and engine, before any weight is read (R6).
+Result<executor::StartPlan> plan_replica(Replica& replica) {
+  TANDEM_ASSIGN(executor::StartPlan made, executor::plan_start(replica.executor));
+  replica.engine.mixed = made.mixed;
+  TANDEM_TRY(engine::check_options(replica.engine, {.slots = made.limits.slots,
+                                                    .pages = made.limits.pages,
+                                                    .max_context = made.limits.max_context,
+                                                    .max_step_tokens = made.max_step_tokens,
+                                                    .max_mixed_tokens = made.max_mixed_tokens,
+                                                    .vocab = made.geometry.vocab}));
+  return made;
+}
+
 Result<int> check(const ServeFlags& flags) {
-  TANDEM_ASSIGN(const Replica replica, to_options(flags.replica));
-  TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
+  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
+  TANDEM_ASSIGN(const executor::StartPlan plan, plan_replica(replica));
   std::fputs(memory::plan_text(plan.request, plan.capacity).c_str(), stdout);
   std::puts("start-up would not refuse this");
   return 0;
@@ -51,7 +64,7 @@ Result<int> serve(ServeFlags flags) {
   const auto begin = std::chrono::steady_clock::now();
   TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
   const std::filesystem::path folder = replica.executor.model;
-  TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
+  TANDEM_ASSIGN(const executor::StartPlan plan, plan_replica(replica));
   TANDEM_ASSIGN(const server::TextTools text, server::TextTools::load(folder));
   replica.executor.tokens_with_text = text.tokenizer().vocab_size();
 
@@ -61,7 +74,6 @@ Result<int> serve(ServeFlags flags) {
   });
   bar.finish();
   if (!started) return fail(std::move(started.error()));
-  replica.engine.mixed = plan.mixed;
   replica.engine.steps_in_flight = replica.executor.max_in_flight;
   const std::vector<TokenId> ends = end_ids(plan.geometry, text.tokenizer());
   TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine,

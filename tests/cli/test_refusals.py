@@ -38,6 +38,7 @@ def run(*arguments):
         (["--kv-memory", "many"], ["[kv-memory]", "many", "80G"]),
         (["--memory", "1M"], ["[memory]", "1048576"]),
         (["--max-context", "999999999"], ["999999999"]),
+        (["--max-mixed-tokens", "10"], ["max-mixed-tokens", "10"]),
         (["--log-level", "loud"], ["[log-level]", "loud", "debug"]),
         (["--cpu-threads", "-1"], ["[cpu-threads]", "-1"]),
     ],
