@@ -80,13 +80,18 @@ Load EngineImpl::load() const {
 }
 
 State EngineImpl::state() const {
+  // Clients hear of a failure from the scheduler before failed() runs; /health must not be later than they.
+  if (mailbox_.failure()) return State::Failed;
   std::lock_guard lock(state_mutex_);
   return state_;
 }
 
 std::optional<Error> EngineImpl::failure() const {
-  std::lock_guard lock(state_mutex_);
-  return failure_;
+  {
+    std::lock_guard lock(state_mutex_);
+    if (failure_) return failure_;
+  }
+  return mailbox_.failure();
 }
 
 std::int32_t EngineImpl::max_context() const {

@@ -66,6 +66,11 @@ void Mailbox::leave_queue(std::size_t requests) {
   waiting_ -= requests;
 }
 
+std::optional<Error> Mailbox::failure() const {
+  std::lock_guard lock(mutex_);
+  return closed_ && closed_->kind == ErrorKind::Poisoned ? closed_ : std::nullopt;
+}
+
 void Mailbox::close(Error reason) {
   std::lock_guard lock(mutex_);
   closed_ = std::move(reason);

@@ -56,6 +56,8 @@ class Mailbox {
   void leave_queue(std::size_t requests);
   // Refuses all later submissions with `reason` (R3.3).
   void close(Error reason);
+  // Why the replica failed, from the close() that said so on; before any client is told (R3.5). Thread: any.
+  [[nodiscard]] std::optional<Error> failure() const;
   // Blocks until there is mail, or `longest` has passed.
   void wait(std::chrono::milliseconds longest);
   // Blocks until stop().
@@ -65,7 +67,7 @@ class Mailbox {
   const std::size_t max_waiting_;
   std::atomic<std::uint64_t> next_id_{1};  // 0 is no request
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<RequestSpec> submissions_;
   std::vector<Closing> closings_;
