@@ -78,10 +78,8 @@ struct DeviceStep {
   int total_rows = 0;
   int decode_rows = 0;
   int total_logit_rows = 0;
-  int longest_prefill = 0;                     // tokens of the longest prefill row
   int prefill_tiles = 0;                       // of 128 tokens or less, of all prefill rows
   int prefill_chunks = 0;                      // of 64 tokens or less, of all prefill rows
-  int longest_context = 0;                     // base_pos + tokens of the longest row
 };
 
 }  // namespace tandem::ops::cuda

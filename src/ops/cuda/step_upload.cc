@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace tandem::ops::cuda {
 namespace {
 
@@ -59,16 +57,14 @@ Result<void> StepUpload::upload(const Context& context, const StepView& step, in
   auto* updates = reinterpret_cast<PageUpdate*>(host + places.updates);
 
   int update_count = 0;
-  step_.longest_prefill = step_.longest_context = step_.prefill_chunks = step_.prefill_tiles = 0;
+  step_.prefill_chunks = step_.prefill_tiles = 0;
   for (int r = 0; r < row_count; ++r) {
     const StepRow& row = step.rows[r];
     rows[r] = {row.token_begin, row.tokens, row.base_pos, row.slot.value};
     if (row.kind == RowKind::Prefill) {
-      step_.longest_prefill = std::max(step_.longest_prefill, row.tokens);
       step_.prefill_tiles += (row.tokens + kPrefillTile - 1) / kPrefillTile;
       step_.prefill_chunks += (row.tokens + kPageTokens - 1) / kPageTokens;
     }
-    step_.longest_context = std::max(step_.longest_context, row.base_pos + row.tokens);
     for (int i = 0; i < row.tokens; ++i)
       infos[row.token_begin + i] = {step.tokens[row.token_begin + i], r, row.base_pos + i, row.slot.value};
     for (int i = row.known_pages; i < row.page_count; ++i)
