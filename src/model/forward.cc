@@ -80,35 +80,68 @@ Result<void> Forward::record_decode(int rows, SlotId trash, PageId scratch) {
   return {};
 }
 
-// Each block's output meets the residual together with the norm that follows it, so the first norm stands
-// alone and the last one is the model's final norm.
+// What a mixer projects first, and where the projection goes.
+ops::LinearWeight Forward::projection(std::size_t layer) const {
+  const auto& mixer = weights_.layers[layer].mixer;
+  if (const auto* full = std::get_if<FullMixer>(&mixer)) return full->qkv;
+  return std::get<LinearMixer>(mixer).in;
+}
+
+ops::View<bf16, 2> Forward::projected(std::size_t layer, int tokens) const {
+  const bool full = std::holds_alternative<FullMixer>(weights_.layers[layer].mixer);
+  return first(full ? scratch_.full.projected : scratch_.linear.projected, tokens);
+}
+
+// A mixer's output meets the residual together with the norm and the product that follow it, and so does the
+// MLP's: the first norm and projection stand alone, then mixers and the blocks between them take turns.
 Result<void> Forward::layers(int tokens) {
   TANDEM_TRY(backend_->norm({.x = first(scratch_.residual, tokens),
                              .weight = weights_.layers.front().input_norm,
                              .y = first(scratch_.hidden, tokens),
                              .eps = geometry_.norm_eps}));
+  TANDEM_TRY(backend_->linear({.x = first(scratch_.hidden, tokens), .weight = projection(0), .y = projected(0, tokens)}));
   int full = 0, linear = 0;
   for (std::size_t i = 0; i < weights_.layers.size(); ++i) {
-    const LayerWeights& layer = weights_.layers[i];
-    if (const auto* mixer = std::get_if<FullMixer>(&layer.mixer)) {
+    if (const auto* mixer = std::get_if<FullMixer>(&weights_.layers[i].mixer)) {
       TANDEM_TRY(mix(*mixer, full++, tokens));
-      TANDEM_TRY(add_and_norm(layer.post_norm, tokens, *comm_));
     } else {
-      TANDEM_TRY(mix(std::get<LinearMixer>(layer.mixer), linear++, tokens));
-      TANDEM_TRY(add_and_norm(layer.post_norm, tokens, partition_.delta_is_partial() ? *comm_ : *alone_));
+      TANDEM_TRY(mix(std::get<LinearMixer>(weights_.layers[i].mixer), linear++, tokens));
     }
-    TANDEM_TRY(backend_->linear_swiglu({.x = first(scratch_.hidden, tokens),
-                                        .weight = layer.gate_up,
-                                        .gate_up = first(scratch_.mlp.gate_up, tokens),
-                                        .y = first(scratch_.mlp.y, tokens)}));
-    TANDEM_TRY(backend_->linear({.x = first(scratch_.mlp.y, tokens),
-                                 .weight = layer.down,
-                                 .y = first(scratch_.partial, tokens)}));
-    const bool last = i + 1 == weights_.layers.size();
-    TANDEM_TRY(add_and_norm(last ? weights_.final_norm : weights_.layers[i + 1].input_norm, tokens, *comm_));
+    TANDEM_TRY(block(i, tokens));
     TANDEM_TRY(note_residual(tokens));
   }
   return {};
+}
+
+// From the mixer of `layer` to the next one's, or to the final norm.
+Result<void> Forward::block(std::size_t layer, int tokens) {
+  const LayerWeights& weights = weights_.layers[layer];
+  const bool last = layer + 1 == weights_.layers.size();
+  ops::BlockArgs args{.post_norm = weights.post_norm,
+                      .gate_up = weights.gate_up,
+                      .down = weights.down,
+                      .comm = comm_,
+                      .next_norm = last ? weights_.final_norm : weights_.layers[layer + 1].input_norm,
+                      .residual = first(scratch_.residual, tokens),
+                      .hidden = first(scratch_.hidden, tokens),
+                      .eps = geometry_.norm_eps,
+                      .partial = first(scratch_.partial, tokens),
+                      .gate_up_scratch = first(scratch_.mlp.gate_up, tokens),
+                      .act = first(scratch_.mlp.y, tokens)};
+  if (const auto* mixer = std::get_if<FullMixer>(&weights.mixer)) {
+    args.mixed = joined(first(scratch_.full.y, tokens));
+    args.out = mixer->out;
+    args.out_comm = comm_;
+  } else {
+    args.mixed = joined(first(scratch_.linear.y, tokens));
+    args.out = std::get<LinearMixer>(weights.mixer).out;
+    args.out_comm = partition_.delta_is_partial() ? comm_ : alone_.get();
+  }
+  if (!last) {
+    args.next = projection(layer + 1);
+    args.projected = projected(layer + 1, tokens);
+  }
+  return backend_->block(args);
 }
 
 Result<void> Forward::mix(const FullMixer& mixer, int index, int tokens) {
@@ -120,7 +153,6 @@ Result<void> Forward::mix(const FullMixer& mixer, int index, int tokens) {
   const ops::View<const bf16, 3> gate{projected.data + ops::kHeadDim,
                                       {tokens, partition_.query_heads(), ops::kHeadDim},
                                       {projected.stride[0], 2 * ops::kHeadDim, 1}};
-  TANDEM_TRY(backend_->linear({.x = first(scratch_.hidden, tokens), .weight = mixer.qkv, .y = projected}));
   TANDEM_TRY(backend_->attention_prepare({.projected = projected,
                                           .q_norm = mixer.q_norm,
                                           .k_norm = mixer.k_norm,
@@ -128,36 +160,22 @@ Result<void> Forward::mix(const FullMixer& mixer, int index, int tokens) {
                                           .kv = kv,
                                           .eps = geometry_.norm_eps,
                                           .rope_theta = geometry_.rope_theta}));
-  TANDEM_TRY(backend_->attention({.q = q, .gate = gate, .kv = kv, .y = y}));
-  return backend_->linear({.x = joined(y), .weight = mixer.out, .y = first(scratch_.partial, tokens)});
+  return backend_->attention({.q = q, .gate = gate, .kv = kv, .y = y});
 }
 
 Result<void> Forward::mix(const LinearMixer& mixer, int index, int tokens) {
   const Scratch::Linear& s = scratch_.linear;
-  const ops::View<bf16, 2> projected = first(s.projected, tokens);
-  const ops::View<bf16, 3> y = first(s.y, tokens);
-  TANDEM_TRY(backend_->linear({.x = first(scratch_.hidden, tokens), .weight = mixer.in, .y = projected}));
-  TANDEM_TRY(backend_->delta_mixer({.projected = projected,
-                                    .shape = partition_.delta(),
-                                    .params = mixer.params,
-                                    .state = pools_.state[static_cast<std::size_t>(index)],
-                                    .y = y,
-                                    .eps = geometry_.norm_eps,
-                                    .q = first(s.q, tokens),
-                                    .k = first(s.k, tokens),
-                                    .v = first(s.v, tokens),
-                                    .beta = first(s.beta, tokens),
-                                    .decay = first(s.decay, tokens)}));
-  return backend_->linear({.x = joined(y), .weight = mixer.out, .y = first(scratch_.partial, tokens)});
-}
-
-Result<void> Forward::add_and_norm(const float* weight, int tokens, comm::Communicator& comm) {
-  return backend_->reduce_add_norm({.partial = first(scratch_.partial, tokens),
-                                    .residual = first(scratch_.residual, tokens),
-                                    .weight = weight,
-                                    .y = first(scratch_.hidden, tokens),
-                                    .eps = geometry_.norm_eps,
-                                    .comm = &comm});
+  return backend_->delta_mixer({.projected = first(s.projected, tokens),
+                                .shape = partition_.delta(),
+                                .params = mixer.params,
+                                .state = pools_.state[static_cast<std::size_t>(index)],
+                                .y = first(s.y, tokens),
+                                .eps = geometry_.norm_eps,
+                                .q = first(s.q, tokens),
+                                .k = first(s.k, tokens),
+                                .v = first(s.v, tokens),
+                                .beta = first(s.beta, tokens),
+                                .decay = first(s.decay, tokens)});
 }
 
 // Rank 0 alone chooses; the ids reach every rank as the step's last collective (R1.7).

@@ -66,8 +66,10 @@ class Forward {
   [[nodiscard]] Result<void> layers(int tokens);
   [[nodiscard]] Result<void> mix(const FullMixer& mixer, int index, int tokens);
   [[nodiscard]] Result<void> mix(const LinearMixer& mixer, int index, int tokens);
+  [[nodiscard]] Result<void> block(std::size_t layer, int tokens);
+  [[nodiscard]] ops::LinearWeight projection(std::size_t layer) const;
+  [[nodiscard]] ops::View<bf16, 2> projected(std::size_t layer, int tokens) const;
   [[nodiscard]] Result<void> choose(const ops::StepView& step);
-  [[nodiscard]] Result<void> add_and_norm(const float* weight, int tokens, comm::Communicator& comm);
   [[nodiscard]] Result<void> note_residual(int tokens);
 
   ops::Backend* backend_;

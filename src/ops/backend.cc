@@ -29,4 +29,24 @@ Result<void> Backend::delta_mixer(const DeltaMixerArgs& args) {
   return gated_norm({.o = args.y, .z = z, .weight = args.params.norm_weight, .y = args.y, .eps = args.eps});
 }
 
+Result<void> Backend::block(const BlockArgs& args) {
+  TANDEM_TRY(linear({.x = args.mixed, .weight = args.out, .y = args.partial}));
+  TANDEM_TRY(reduce_add_norm({.partial = args.partial,
+                              .residual = args.residual,
+                              .weight = args.post_norm,
+                              .y = args.hidden,
+                              .eps = args.eps,
+                              .comm = args.out_comm}));
+  TANDEM_TRY(linear_swiglu({.x = args.hidden, .weight = args.gate_up, .gate_up = args.gate_up_scratch, .y = args.act}));
+  TANDEM_TRY(linear({.x = args.act, .weight = args.down, .y = args.partial}));
+  TANDEM_TRY(reduce_add_norm({.partial = args.partial,
+                              .residual = args.residual,
+                              .weight = args.next_norm,
+                              .y = args.hidden,
+                              .eps = args.eps,
+                              .comm = args.comm}));
+  if (args.next.packed == nullptr) return {};
+  return linear({.x = args.hidden, .weight = args.next, .y = args.projected});
+}
+
 }  // namespace tandem::ops

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "ops/attention.h"
+#include "ops/block.h"
 #include "ops/delta.h"
 #include "ops/embed.h"
 #include "ops/head.h"
@@ -93,6 +94,8 @@ class Backend {
   [[nodiscard]] virtual Result<void> gated_norm(const GatedNormArgs& args) = 0;
   // By default the three stages above, one after another.
   [[nodiscard]] virtual Result<void> delta_mixer(const DeltaMixerArgs& args);
+  // By default the operators that its header lists, one after another.
+  [[nodiscard]] virtual Result<void> block(const BlockArgs& args);
   [[nodiscard]] virtual Result<void> head(const HeadArgs& args) = 0;
   [[nodiscard]] virtual Result<void> sample(const SampleArgs& args) = 0;
 
