@@ -60,7 +60,7 @@ struct Finish {
 
 // Receives one request's events: any number of deltas, then exactly one finish or failure (R3.3).
 // Thread: the engine's text worker calls; implementations must not block and must not call back into
-// the engine except for cancel().
+// the engine except for cancel(), state() and failure().
 class EventSink {
  public:
   virtual ~EventSink() = default;

@@ -28,7 +28,9 @@ EngineImpl::EngineImpl(const EngineOptions& options, const scheduler::Limits& li
         while (text_worker_.work(true)) {
         }
       }),
-      scheduler_thread_(scheduler_, *executor_, mailbox_, [this](const Error& reason) { failed(reason); }) {}
+      scheduler_thread_(scheduler_, *executor_, mailbox_, [this](const Error& reason) {
+        if (options_.on_failed) text_worker_.post([this, reason] { options_.on_failed(reason); });
+      }) {}
 
 EngineImpl::~EngineImpl() {
   if (!text_thread_.joinable()) return;  // stopped before
@@ -80,48 +82,26 @@ Load EngineImpl::load() const {
 }
 
 State EngineImpl::state() const {
-  // Clients hear of a failure from the scheduler before failed() runs; /health must not be later than they.
   if (mailbox_.failure()) return State::Failed;
-  std::lock_guard lock(state_mutex_);
-  return state_;
+  if (stopped_) return State::Stopped;
+  return mailbox_.draining() ? State::Draining : State::Ready;
 }
 
-std::optional<Error> EngineImpl::failure() const {
-  {
-    std::lock_guard lock(state_mutex_);
-    if (failure_) return failure_;
-  }
-  return mailbox_.failure();
-}
+std::optional<Error> EngineImpl::failure() const { return mailbox_.failure(); }
 
 std::int32_t EngineImpl::max_context() const {
   return scheduler::longest_life(limits_.max_context, limits_.pages);
 }
 
-void EngineImpl::drain() {
-  mailbox_.drain();
-  std::lock_guard lock(state_mutex_);
-  if (state_ == State::Ready) state_ = State::Draining;
-}
+void EngineImpl::drain() { mailbox_.drain(); }
 
 Result<void> EngineImpl::stop() {
   std::lock_guard one_at_a_time(stop_mutex_);
-  drain();
   auto ended = scheduler_thread_.stop();
   text_worker_.close();
   if (text_thread_.joinable()) text_thread_.join();
-  std::lock_guard lock(state_mutex_);
-  if (state_ != State::Failed) state_ = State::Stopped;
+  stopped_ = true;
   return ended;
-}
-
-void EngineImpl::failed(const Error& reason) {
-  {
-    std::lock_guard lock(state_mutex_);
-    state_ = State::Failed;
-    failure_ = reason;
-  }
-  if (options_.on_failed) text_worker_.post([this, reason] { options_.on_failed(reason); });
 }
 
 Result<scheduler::Limits> check_options(const EngineOptions& options, const rank::Capacity& capacity) {

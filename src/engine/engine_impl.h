@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -37,24 +38,19 @@ class EngineImpl final : public Engine {
   [[nodiscard]] Result<void> stop() override;
 
  private:
-  void failed(const Error& reason);
-
   const EngineOptions options_;
   const scheduler::Limits limits_;
   const std::int32_t vocab_;
   const std::vector<TokenId> end_ids_;
   std::unique_ptr<executor::Executor> executor_;
 
-  mutable std::mutex state_mutex_;
-  State state_ = State::Ready;
-  std::optional<Error> failure_;
-
-  scheduler::Mailbox mailbox_;
+  scheduler::Mailbox mailbox_;  // knows whether the engine drains or has failed
   const text::Tokenizer& tokenizer_;
   TextWorker text_worker_;
   scheduler::Scheduler scheduler_;
 
   std::mutex stop_mutex_;  // two stop()s: the second waits for the first
+  std::atomic<bool> stopped_{false};
   std::thread text_thread_;
   scheduler::SchedulerThread scheduler_thread_;  // last: it starts when all else stands
 };

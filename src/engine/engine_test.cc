@@ -269,6 +269,34 @@ TEST(Engine, AFatalFailureTellsEverybodyOnceAndThenTheProcess) {
   ASSERT_TRUE(late.failure);
   EXPECT_EQ(late.failure->kind, ErrorKind::Poisoned);
   EXPECT_FALSE(world.engine->stop());
+  EXPECT_EQ(world.engine->state(), State::Failed);
+}
+
+// proves R3.5: /health is never later than the clients.
+TEST(Engine, WhoHearsOfAFatalFailureFindsTheEngineFailedForThatReason) {
+  struct LookingSink final : EventSink {
+    Engine* engine = nullptr;
+    std::promise<std::pair<State, std::optional<Error>>> seen;
+    void on_delta(RequestId, Delta) override {}
+    void on_finish(RequestId, Finish) override { seen.set_value({engine->state(), engine->failure()}); }
+    void on_failure(RequestId, Error) override { seen.set_value({engine->state(), engine->failure()}); }
+  };
+  FakeExecutor::Options options;
+  options.fault = [](std::string_view operation, std::uint64_t number) -> Result<void> {
+    if (operation != "step" || number < 5) return {};
+    return fail(ErrorKind::Device, "rank 0 lost its device");
+  };
+  World world("", {}, options);
+  auto sink = std::make_shared<LookingSink>();
+  sink->engine = world.engine.get();
+  Request request = greeting();
+  request.ignore_eos = true;
+  request.max_tokens = 200;
+  ASSERT_TRUE(world.engine->submit(request, sink));
+  const auto [state, failure] = sink->seen.get_future().get();
+  EXPECT_EQ(state, State::Failed);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->message, "rank 0 lost its device");
 }
 
 TEST(Engine, DrainRefusesNewRequestsAndFinishesOldOnes) {

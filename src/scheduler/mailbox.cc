@@ -11,7 +11,9 @@ Mailbox::Mailbox(std::size_t max_waiting) : max_waiting_(max_waiting) {}
 Result<void> Mailbox::submit(RequestSpec spec) {
   {
     std::lock_guard lock(mutex_);
-    if (closed_) return fail(*closed_);
+    if (failure_) return fail(ErrorKind::Poisoned, "the replica failed: " + failure_->message);
+    if (draining_)
+      return fail(ErrorKind::Cancelled, "the server is shutting down and takes no new requests");
     if (waiting_ >= max_waiting_)
       return fail(
           ErrorKind::Overloaded,
@@ -41,15 +43,13 @@ void Mailbox::stop_at(RequestId request, std::int32_t token_index) {
 
 void Mailbox::drain() {
   std::lock_guard lock(mutex_);
-  if (!closed_)
-    closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
+  draining_ = true;
 }
 
 void Mailbox::stop() {
   {
     std::lock_guard lock(mutex_);
-    if (!closed_)
-      closed_ = Error{ErrorKind::Cancelled, "the server is shutting down and takes no new requests"};
+    draining_ = true;
     stop_ = true;
   }
   changed_.notify_one();
@@ -66,14 +66,19 @@ void Mailbox::leave_queue(std::size_t requests) {
   waiting_ -= requests;
 }
 
-std::optional<Error> Mailbox::failure() const {
+void Mailbox::fail_with(Error reason) {
   std::lock_guard lock(mutex_);
-  return closed_ && closed_->kind == ErrorKind::Poisoned ? closed_ : std::nullopt;
+  failure_ = std::move(reason);
 }
 
-void Mailbox::close(Error reason) {
+std::optional<Error> Mailbox::failure() const {
   std::lock_guard lock(mutex_);
-  closed_ = std::move(reason);
+  return failure_;
+}
+
+bool Mailbox::draining() const {
+  std::lock_guard lock(mutex_);
+  return draining_;
 }
 
 void Mailbox::wait(std::chrono::milliseconds longest) {

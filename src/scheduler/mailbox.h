@@ -43,6 +43,11 @@ class Mailbox {
   // No more submissions; the scheduler ends everything and then its loop.
   void stop();
 
+  // Why the replica failed. A failure outlives drain() and stop().
+  [[nodiscard]] std::optional<Error> failure() const;
+  // Whether drain() or stop() was called.
+  [[nodiscard]] bool draining() const;
+
   // ---- the scheduler's side ----
 
   struct Mail {
@@ -54,10 +59,9 @@ class Mailbox {
   [[nodiscard]] Mail take();
   // `requests` have been admitted or have left while waiting: their places are free.
   void leave_queue(std::size_t requests);
-  // Refuses all later submissions with `reason` (R3.3).
-  void close(Error reason);
-  // Why the replica failed, from the close() that said so on; before any client is told (R3.5). Thread: any.
-  [[nodiscard]] std::optional<Error> failure() const;
+  // The replica has failed: later submissions are refused with `reason` (R3.3), and failure() gives it from
+  // here on. The scheduler says so before it tells any client (R3.5).
+  void fail_with(Error reason);
   // Blocks until there is mail, or `longest` has passed.
   void wait(std::chrono::milliseconds longest);
   // Blocks until stop().
@@ -72,9 +76,10 @@ class Mailbox {
   std::vector<RequestSpec> submissions_;
   std::vector<Closing> closings_;
   std::size_t waiting_ = 0;  // submitted, not yet admitted nor gone
+  bool draining_ = false;
   bool stop_ = false;
-  bool stop_read_ = false;       // so that a reader that saw it can wait again
-  std::optional<Error> closed_;  // why submissions are refused
+  bool stop_read_ = false;  // so that a reader that saw it can wait again
+  std::optional<Error> failure_;
 };
 
 }  // namespace tandem::scheduler

@@ -258,7 +258,7 @@ Result<void> Scheduler::take_artifact(Live& live, rank::Artifact artifact) {
 void Scheduler::fail_all(const Error& reason) {
   failure_ = reason;
   const Error told{ErrorKind::Poisoned, fmt::format("the replica failed: {}", reason.message)};
-  mailbox_.close(told);
+  mailbox_.fail_with(reason);
   std::vector<Update> ends;
   const auto tell = [&](RequestId request) {
     ends.push_back({.request = request, .end = End{.reason = EndReason::Error, .error = told}});

@@ -120,8 +120,7 @@ def test_B031_B033_a_failing_rank_ends_every_stream_and_the_process(ranks, kind,
         assert len(errors) == 1, events[-3:]
         assert "finish_reason\":\"" not in events[-2 if events[-1] == "[DONE]" else -1]
     try:  # until the process is gone, it says so
-        while server.http.get("/health").status_code != 503:
-            assert time.monotonic() - told < 0.5
+        assert server.http.get("/health").status_code == 503
         refused_at = time.monotonic()
         assert server.complete("hello", max_tokens=2).status_code == 503
         assert time.monotonic() - refused_at < 2
