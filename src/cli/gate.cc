@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
-#include "cli/model_folder.h"
+#include "cli/fixture_checkpoint.h"
 #include "cli/replica_flags.h"
 #include "gates/fixture.h"
 #include "gates/mutations.h"
@@ -31,28 +31,6 @@ struct GateFlags {
   bool mutations = false;
 };
 
-// The folder of the checkpoint that the fixture is about.
-Result<fs::path> checkpoint(const GateFlags& flags, const gates::FixtureFile& file) {
-  if (!flags.model.empty() || file.fabricate.empty()) return find_model(flags.model);
-  const fs::path folder = fs::path(flags.work) / file.fixture.name;
-  std::error_code ignored;
-  if (fs::exists(folder / "config.json", ignored)) return folder;
-  fs::create_directories(flags.work, ignored);
-  CLI::App app;
-  Action fabricate;
-  add_fabricate(app, fabricate);
-  const std::size_t space = file.fabricate.find(' ');
-  const std::string size = file.fabricate.substr(0, space), rest = space == std::string::npos ? "" : file.fabricate.substr(space);
-  try {
-    app.parse("fabricate " + size + " '" + folder.string() + "'" + rest, false);
-  } catch (const CLI::Error& error) {
-    return fail(ErrorKind::Corrupt, fmt::format("[fixture] {}: fabricate '{}': {}", file.fixture.name, file.fabricate, error.what()));
-  }
-  const Result<int> made = fabricate();
-  if (!made) return fail(made.error());
-  return folder;
-}
-
 Result<gates::GateResult> run(const fs::path& model, const gates::GateFixture& fixture, const Replica& replica,
                               const gates::MutationName* mutation) {
   const rank::DeviceChoice& devices = replica.executor.devices;
@@ -76,7 +54,7 @@ Result<int> gate(const GateFlags& flags) {
   int failures = 0;
   for (const std::string& name : flags.fixtures) {
     TANDEM_ASSIGN(const gates::FixtureFile file, gates::read_fixture(name));
-    TANDEM_ASSIGN(const fs::path model, checkpoint(flags, file));
+    TANDEM_ASSIGN(const fs::path model, fixture_checkpoint(file, flags.model, flags.work));
     if (!flags.mutations) {
       TANDEM_ASSIGN(const gates::GateResult result, run(model, file.fixture, replica, nullptr));
       std::printf("%s, %s: %s%s\n%s", file.fixture.name.c_str(), where.c_str(), result.passed ? "pass" : "FAIL",

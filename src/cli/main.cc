@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   tandem::cli::add_fabricate(app, action);
   tandem::cli::add_gate(app, action);
   tandem::cli::add_bench(app, action);
+  tandem::cli::add_soak(app, action);
   CLI11_PARSE(app, argc, argv);
 
   const tandem::Result<int> status = action();
