@@ -1,10 +1,11 @@
 """Makes a fixture of the Hugging Face logits gate: what transformers says about a checkpoint, in float32 and in bf16.
 
-    .venv/bin/python tools/make_golden.py MODEL OUT.json [--long] [--text FILE] [--name NAME] [--fabricate ARGS]
+    .venv/bin/python tools/make_golden.py MODEL OUT.json [--long] [--text FILE] [--name NAME] [--fabricate ARGS] [--draws N]
 
 The float32 pass is the truth; the bf16 pass (SDPA, torch path, cached: prefill, then token by token) is the yardstick
 whose own error is stored as the floor. The format is described in gates/fixtures/README.md. Prompts are seeded random
-ids, or slices of FILE when --text is given. Needs transformers and torch as pinned by scripts/setup.sh; no GPU.
+ids, or slices of FILE when --text is given. With --draws, prompts of further seeds are tried until a floor is fair.
+Needs torch, and transformers in the version below; a GPU (--device cuda) only for checkpoints of real size.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import inspect
 import json
 import platform
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +106,7 @@ class Replay:
         return logprobs
 
 
-def prompts_of(args, vocab: int) -> list[list[int]]:
+def prompts_of(args, vocab: int, seed: int) -> list[list[int]]:
     lengths = LONG if args.long else SHORT
     if args.text:
         ids = AutoTokenizer.from_pretrained(args.model).encode(args.text.read_text(encoding="utf-8"))
@@ -113,7 +115,7 @@ def prompts_of(args, vocab: int) -> list[list[int]]:
             raise SystemExit(f"{args.text} has {len(ids)} tokens, {need} are needed")
         spread = (len(ids) - need) // len(lengths)  # from all over the text
         return [ids[i * spread:i * spread + n] for i, n in enumerate(lengths)]
-    rng = np.random.default_rng(args.seed)
+    rng = np.random.default_rng(seed)
     return [rng.integers(0, vocab, n).tolist() for n in lengths]
 
 
@@ -179,6 +181,52 @@ def compact(value) -> str:
     return head + ",\n \"prompts\": [\n" + ",\n".join(lines) + "]\n}\n"
 
 
+@dataclass
+class Draw:
+    """The truth about the prompts of one seed."""
+    seed: int
+    prompts: list[dict]
+    whole_difference: float | None  # between the pass token by token and in one piece; long prompts are not run twice
+
+
+def truth_of(model, args, vocab: int, seed: int) -> Draw:
+    make = torch.Generator().manual_seed(seed)
+    prompts, replay, differences = [], Replay(model, args.device), []
+    for ids in prompts_of(args, vocab, seed):
+        started = time.time()
+        cache, logprobs = replay.start(ids)
+        forced, rows = [], [logprobs]
+        for _ in range(FORCED):  # drawn from the truth itself, so that positions stay ordinary
+            forced.append(int(torch.multinomial(rows[-1].double().exp(), 1, generator=make)))
+            rows.append(replay.feed(cache, forced[-1]))
+        if len(ids) <= max(SHORT):
+            with torch.no_grad():
+                whole = torch.log_softmax(model(torch.tensor([ids + forced], device=args.device)).logits[0, len(ids) - 1:].float().cpu(), -1)
+            top = torch.topk(whole, STORED).indices
+            differences.append((whole - torch.stack(rows)).gather(1, top).abs().max().item())
+        prompts.append({"tokens": ids, "forced": forced, "truth": [truth_entry(row) for row in rows]})
+        print(f"float32: {len(ids)} tokens in {time.time() - started:.1f} s", flush=True)
+    difference = max(differences) if differences else None
+    print("float32, cached against whole: largest difference of a stored logprob", difference)
+    assert difference is None or difference < 5e-3
+    return Draw(seed, prompts, difference)
+
+
+def floor_of(model, args, prompts: list[dict]) -> tuple[list, dict]:
+    replay, judged = Replay(model, args.device), []
+    for prompt in prompts:
+        started = time.time()
+        cache, logprobs = replay.start(prompt["tokens"])
+        judged.append([logprobs] + [replay.feed(cache, token) for token in prompt["forced"]])
+        print(f"bf16: {len(prompt['tokens'])} tokens in {time.time() - started:.1f} s", flush=True)
+    return judged, score(prompts, judged)
+
+
+def fair(floor: dict) -> bool:
+    """A floor whose regret is below its own p99 had luck with its near-ties (gates/fixtures/README.md, Power)."""
+    return floor["regret"] >= floor["p99"]
+
+
 def main() -> None:
     parse = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parse.add_argument("model", type=Path, help="checkpoint folder in Hugging Face layout")
@@ -187,7 +235,8 @@ def main() -> None:
     parse.add_argument("--long", action="store_true", help="prompts of 4097 and 8192 tokens instead of the twelve short ones")
     parse.add_argument("--text", type=Path, help="take prompts from this text instead of random ids")
     parse.add_argument("--fabricate", help="arguments of 'tandem fabricate' that make this checkpoint again; stored as given")
-    parse.add_argument("--seed", type=int, default=1)
+    parse.add_argument("--seed", type=int, default=1, help="of the prompts and of the forced tokens")
+    parse.add_argument("--draws", type=int, default=1, help="try this many seeds from --seed on; the first fair floor is taken")
     parse.add_argument("--device", default="cpu")
     parse.add_argument("--threads", type=int, default=1, help="CPU threads; small models gain nothing from more")
     args = parse.parse_args()
@@ -204,37 +253,22 @@ def main() -> None:
 
     model = load(args.model, torch.float32, args.device)
     text, vocab = model.config.get_text_config(), model.config.get_text_config().vocab_size
-    make = torch.Generator().manual_seed(args.seed)
-    prompts, replay = [], Replay(model, args.device)
-    differences = []
-    for ids in prompts_of(args, vocab):
-        started = time.time()
-        cache, logprobs = replay.start(ids)
-        forced, rows = [], [logprobs]
-        for _ in range(FORCED):  # drawn from the truth itself, so that positions stay ordinary
-            forced.append(int(torch.multinomial(rows[-1].double().exp(), 1, generator=make)))
-            rows.append(replay.feed(cache, forced[-1]))
-        if len(ids) <= max(SHORT):
-            with torch.no_grad():
-                whole = torch.log_softmax(model(torch.tensor([ids + forced], device=args.device)).logits[0, len(ids) - 1:].float().cpu(), -1)
-            top = torch.topk(whole, STORED).indices
-            differences.append((whole - torch.stack(rows)).gather(1, top).abs().max().item())
-        prompts.append({"tokens": ids, "forced": forced, "truth": [truth_entry(row) for row in rows]})
-        print(f"float32: {len(ids)} tokens in {time.time() - started:.1f} s", flush=True)
-    whole_difference = max(differences) if differences else None  # long prompts are not run a second time
-    print("float32, cached against whole: largest difference of a stored logprob", whole_difference)
-    assert whole_difference is None or whole_difference < 5e-3
-    del model, replay
-
+    draws = [truth_of(model, args, vocab, seed) for seed in range(args.seed, args.seed + args.draws)]
+    del model
     model = load(args.model, torch.bfloat16, args.device)
-    replay, judged = Replay(model, args.device), []
-    for prompt in prompts:
-        started = time.time()
-        cache, logprobs = replay.start(prompt["tokens"])
-        rows = [logprobs] + [replay.feed(cache, token) for token in prompt["forced"]]
-        judged.append(rows)
-        print(f"bf16: {len(prompt['tokens'])} tokens in {time.time() - started:.1f} s", flush=True)
-    floor = score(prompts, judged)
+    floors = []
+    for draw in draws:
+        floors.append(floor_of(model, args, draw.prompts))
+        print("seed", draw.seed, "floor", floors[-1][1], flush=True)
+        if args.long or fair(floors[-1][1]):
+            break
+    fairness = [floor["regret"] / floor["p99"] for _, floor in floors]
+    best = fairness.index(max(fairness))
+    draw, (judged, floor) = draws[best], floors[best]
+    if not args.long and not fair(floor):
+        print(f"warning: no draw of {len(floors)} has a fair floor; the one with the largest regret is kept")
+    prompts, whole_difference = draw.prompts, draw.whole_difference
+    del model
 
     power = power_of(args.model, prompts, floor)
     fixture = {
@@ -246,7 +280,7 @@ def main() -> None:
                        "hidden_size": text.hidden_size, "vocab_size": vocab, "max_position_embeddings": text.max_position_embeddings},
         "made_with": {"transformers": transformers.__version__, "torch": torch.__version__, "python": platform.python_version(),
                       "device": torch.cuda.get_device_name() if args.device.startswith("cuda") else platform.machine(),
-                      "attention": "sdpa", "recurrent_state": "float32", "inv_freq": "float32", "seed": args.seed,
+                      "attention": "sdpa", "recurrent_state": "float32", "inv_freq": "float32", "seed": draw.seed,
                       "truth_cached_against_whole": whole_difference and round(whole_difference, 7)},
         "floor": floor,
         "floor_per_prompt_mean": [score([prompt], [rows])["mean"] for prompt, rows in zip(prompts, judged)],
