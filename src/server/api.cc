@@ -192,11 +192,11 @@ Answer Api::chat(const Request& request) {
   if (!body) return whole(body.error());
   auto chat = read_chat_request(*body, served(), text_);
   if (!chat) return whole(chat.error());
-  auto prompt = render_prompt(text_, chat->prompt);
+  auto prompt = render_prompt(text_, chat->conversation);
   if (!prompt) return whole(prompt.error());
   engine::Request& ask = chat->common.request;
   ask.prompt = text_.encode(prompt->text);
-  const ChatFormat::Reading reading{.inside_think = prompt->inside_think, .tools = chat->prompt.conversation.tools};
+  const ChatFormat::Reading reading{.inside_think = prompt->inside_think, .tools = chat->conversation.tools};
   auto format = std::make_unique<ChatFormat>(answer_head(chat->common, "chatcmpl-"), chat->common.choices, reading, text_);
   return generate(chat->common, std::move(format), "messages");
 }
@@ -228,10 +228,10 @@ Answer Api::tokenize(const Request& request) const {
   (void)read_model(fields, card_);
   std::string text;
   if (body->contains("messages")) {
-    ChatPrompt prompt;
-    read_chat_prompt(fields, text_, prompt);
+    text::Conversation conversation;
+    read_conversation(fields, text_, conversation);
     if (fields.ok()) {
-      auto rendered = render_prompt(text_, prompt);
+      auto rendered = render_prompt(text_, conversation);
       if (!rendered) fields.fail(rendered.error());
       if (rendered) text = std::move(rendered->text);
     }

@@ -29,7 +29,7 @@ tl::expected<ChatRequest, ApiError> read_chat_request(const json::object& body, 
                                                       const PromptText& text) {
   Fields fields(body);
   ChatRequest out;
-  read_chat_prompt(fields, text, out.prompt);
+  read_conversation(fields, text, out.conversation);
   read_common(fields, served, out.common);
   read_response_format(fields);
   if (out.common.request.max_tokens == 0) fields.fail("max_tokens", "max_tokens must be at least 1, got 0.");

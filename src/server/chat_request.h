@@ -7,7 +7,7 @@ namespace tandem::server {
 
 struct ChatRequest {
   CommonFields common;
-  ChatPrompt prompt;
+  text::Conversation conversation;
 };
 
 // A body of /v1/chat/completions. Error: 400 or 404 for the first thing that is wrong.

@@ -7,14 +7,9 @@
 
 #include "server/http_message.h"
 #include "server/tool_fields.h"
-#include "text/chat_template.h"
 
 namespace tandem::server {
 namespace {
-
-// Stands where a prefilled answer ends, so that the prompt can be cut exactly there whatever the
-// template does to blanks and adds behind. Private-use characters: no ordinary text has them.
-constexpr std::string_view kPrefillEnd = "\xee\x80\x80prefill ends here\xee\x80\x80";
 
 constexpr std::array<std::string_view, 5> kRoles = {"system", "developer", "user", "assistant", "tool"};
 
@@ -151,64 +146,30 @@ void read_template_variables(Fields& fields, const PromptText& text, json::objec
   }
 }
 
-void read_continuation(Fields& fields, ChatPrompt& out) {
+void read_continuation(Fields& fields, text::Conversation& out) {
   const auto add = fields.boolean("add_generation_prompt");
   out.continue_final_message = fields.boolean("continue_final_message").value_or(false);
-  out.conversation.add_generation_prompt = add.value_or(!out.continue_final_message);
-  if (!out.continue_final_message || !fields.ok()) return;
-  if (out.conversation.add_generation_prompt) {
-    return fields.fail("continue_final_message",
-                       "continue_final_message and add_generation_prompt cannot both be true.");
-  }
-  const json::object& last = out.conversation.messages.back().get_object();
-  if (last.at("role").get_string() != "assistant" || last.contains("tool_calls")) {
-    fields.fail("continue_final_message",
-                "continue_final_message needs an assistant message without tool calls at the end of messages.");
-  }
-}
-
-// Whether the answer begins as reasoning. Turns begin with <|im_start|> in this model family.
-bool begins_as_reasoning(std::string_view prompt) {
-  const std::size_t turn = prompt.rfind("<|im_start|>");
-  return text::ends_inside_think(prompt, turn == std::string_view::npos ? std::nullopt : std::optional(turn));
+  out.add_generation_prompt = add.value_or(!out.continue_final_message);
 }
 
 }  // namespace
 
-void read_chat_prompt(Fields& fields, const PromptText& text, ChatPrompt& out) {
-  read_messages(fields, out.conversation.messages);
-  read_tools(fields, out.conversation.tools);
-  read_template_variables(fields, text, out.conversation.variables);
+void read_conversation(Fields& fields, const PromptText& text, text::Conversation& out) {
+  read_messages(fields, out.messages);
+  read_tools(fields, out.tools);
+  read_template_variables(fields, text, out.variables);
   read_continuation(fields, out);
 }
 
-tl::expected<RenderedPrompt, ApiError> render_prompt(const PromptText& text, const ChatPrompt& prompt) {
+tl::expected<text::Prompt, ApiError> render_prompt(const PromptText& text, const text::Conversation& conversation) {
   if (!text.has_template()) {
     return tl::unexpected(bad_field("messages", "This model has no chat template; use /v1/completions.", "unsupported_value"));
   }
-  const auto refused = [](const Error& error) {
-    return tl::unexpected(bad_field("messages", "The chat template refuses: " + error.message, "chat_template_error"));
-  };
-  if (!prompt.continue_final_message) {
-    auto rendered = text.render(prompt.conversation);
-    if (!rendered) return refused(rendered.error());
-    const bool inside = begins_as_reasoning(*rendered);
-    return RenderedPrompt{std::move(*rendered), inside};
-  }
-  Conversation marked = prompt.conversation;
-  json::string& prefill = marked.messages.back().get_object()["content"].get_string();
-  prefill.append({kPrefillEnd.data(), kPrefillEnd.size()});
-  auto rendered = text.render(marked);
-  if (!rendered) return refused(rendered.error());
-  const std::size_t end = rendered->rfind(kPrefillEnd);
-  if (end == std::string::npos) {
-    return tl::unexpected(bad_field("continue_final_message",
-                                    "This model's chat template does not let the last message be continued.",
-                                    "unsupported_value"));
-  }
-  rendered->resize(end);
-  const bool inside = begins_as_reasoning(*rendered);
-  return RenderedPrompt{std::move(*rendered), inside};
+  auto prompt = text::make_prompt([&](const text::Conversation& part) { return text.render(part); }, conversation);
+  if (prompt) return std::move(*prompt);
+  const Error& error = prompt.error();
+  if (error.field == "continue_final_message") return tl::unexpected(bad_field(error.field, error.message));
+  return tl::unexpected(bad_field("messages", "The chat template refuses: " + error.message, "chat_template_error"));
 }
 
 }  // namespace tandem::server

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <boost/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -8,17 +7,9 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "text/conversation.h"
 
 namespace tandem::server {
-
-// A conversation for the chat template, already in the template's terms: every content a string,
-// every call's arguments an object.
-struct Conversation {
-  boost::json::array messages;
-  boost::json::array tools;          // empty: none
-  boost::json::object variables;     // chat_template_kwargs
-  bool add_generation_prompt = true;
-};
 
 // All that the server needs of a model's text side. The real one stands in text_tools.h; tests bring
 // their own. Thread: any, all methods. Lifetime: longer than the server.
@@ -37,8 +28,8 @@ class PromptText {
   [[nodiscard]] virtual bool has_template() const = 0;
   // Whether the template reads a variable of that name.
   [[nodiscard]] virtual bool template_reads(std::string_view variable) const = 0;
-  // Error: Invalid with the template's own words, or with the budget that it exceeded.
-  [[nodiscard]] virtual Result<std::string> render(const Conversation& conversation) const = 0;
+  // As text::Render. Error: Invalid with the template's own words, or with the budget that it exceeded.
+  [[nodiscard]] virtual Result<std::string> render(const text::Conversation& conversation) const = 0;
 };
 
 }  // namespace tandem::server

@@ -29,7 +29,7 @@ bool TextTools::is_special(TokenId id) const { return tokenizer_.is_special(id);
 
 bool TextTools::template_reads(std::string_view variable) const { return template_ && template_->reads(variable); }
 
-Result<std::string> TextTools::render(const Conversation& conversation) const {
+Result<std::string> TextTools::render(const text::Conversation& conversation) const {
   if (!template_) return fail(ErrorKind::Unsupported, "this model has no chat template");
   return template_->render(conversation.messages, conversation.tools, conversation.add_generation_prompt,
                            conversation.variables);

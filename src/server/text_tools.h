@@ -27,7 +27,7 @@ class TextTools final : public PromptText {
   [[nodiscard]] bool is_special(TokenId id) const override;
   [[nodiscard]] bool has_template() const override { return template_.has_value(); }
   [[nodiscard]] bool template_reads(std::string_view variable) const override;
-  [[nodiscard]] Result<std::string> render(const Conversation& conversation) const override;
+  [[nodiscard]] Result<std::string> render(const text::Conversation& conversation) const override;
 
  private:
   text::Tokenizer tokenizer_;

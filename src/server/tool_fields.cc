@@ -123,15 +123,16 @@ json::array read_tool_calls(Fields& message, const json::array& calls) {
     Fields inner(*function, message.full(name) + ".function.");
     const auto function_name = inner.string("name");
     if (inner.ok() && function_name.value_or("").empty()) inner.fail("name", inner.full("name") + " is missing.");
-    json::object arguments;
-    // On the wire a JSON text; an object is taken as well. "" is how some clients write no arguments.
+    json::value arguments = json::object();
+    // On the wire a JSON text, which stays one: the template reads it exactly. An object is taken as well.
+    // "" is how some clients write no arguments.
     if (const json::value* given = inner.any("arguments")) {
       if (given->is_object()) {
-        arguments = given->get_object();
+        arguments = *given;
       } else if (given->is_string() && !given->get_string().empty()) {
         auto parsed = parse_json({given->get_string().data(), given->get_string().size()});
         if (parsed && parsed->is_object()) {
-          arguments = std::move(parsed->get_object());
+          arguments = *given;
         } else {
           inner.fail("arguments", fmt::format("{} must be the text of a JSON object, got {}.", inner.full("arguments"), shown_value(*given)));
         }

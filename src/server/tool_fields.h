@@ -9,8 +9,8 @@ namespace tandem::server {
 // decoding.
 void read_tools(Fields& fields, json::array& tools);
 
-// `tool_calls` of an assistant message, for the template: arguments as objects. `message` gets the
-// first error.
+// `tool_calls` of an assistant message, for the template: arguments are an object or the text of one. `message` gets
+// the first error.
 [[nodiscard]] json::array read_tool_calls(Fields& message, const json::array& calls);
 
 }  // namespace tandem::server

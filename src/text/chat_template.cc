@@ -5,6 +5,7 @@
 #include <boost/json/string.hpp>
 #include <fstream>
 #include <iterator>
+#include <memory>
 
 #include "text/jinja/context.h"
 #include "text/json_value.h"
@@ -76,6 +77,37 @@ Result<jinja::Template> parse_from(const std::string& source, const std::string&
 
 bool is_own(std::string_view name) {
   return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
+}
+
+jinja::Value with(const jinja::Value& dict, std::string_view key, jinja::Value value) {
+  auto copy = std::make_shared<jinja::Dict>(dict.as<jinja::Dict>());
+  copy->set(jinja::Value::string(std::string(key)), std::move(value));
+  return jinja::make_dict(std::move(copy));
+}
+
+// `message` with the arguments of its calls as mappings.
+Result<jinja::Value> with_parsed_arguments(jinja::Value message, const std::string& place) {
+  using jinja::Kind;
+  if (!message.is(Kind::Dict)) return message;
+  const jinja::Value* calls = message.as<jinja::Dict>().find("tool_calls");
+  if (calls == nullptr || !calls->is(Kind::List)) return message;
+  std::vector<jinja::Value> made = calls->items();
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (!made[i].is(Kind::Dict)) continue;
+    const jinja::Value* function = made[i].as<jinja::Dict>().find("function");
+    if (function == nullptr || !function->is(Kind::Dict)) continue;
+    const jinja::Value* arguments = function->as<jinja::Dict>().find("arguments");
+    if (arguments == nullptr || !arguments->is(Kind::String)) continue;
+    auto parsed = parse_json(arguments->as_string());
+    if (!parsed || !parsed->is(Kind::Dict)) {
+      const std::string field = place + ".tool_calls[" + std::to_string(i) + "].function.arguments";
+      return fail(ErrorKind::Invalid,
+                  field + " must be the text of a JSON object" + (parsed ? "" : ": " + parsed.error().message),
+                  field);
+    }
+    made[i] = with(made[i], "function", with(*function, "arguments", std::move(*parsed)));
+  }
+  return with(message, "tool_calls", jinja::Value::list(std::move(made)));
 }
 
 }  // namespace
@@ -170,8 +202,10 @@ Result<std::string> ChatTemplate::render(const json::array& messages, const json
   };
   std::vector<jinja::Value> items;
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    TANDEM_ASSIGN(auto item, located(to_value(messages[i]), "messages[" + std::to_string(i) + "]"));
-    items.push_back(std::move(item));
+    const std::string place = "messages[" + std::to_string(i) + "]";
+    TANDEM_ASSIGN(auto item, located(to_value(messages[i]), place));
+    TANDEM_ASSIGN(auto made, with_parsed_arguments(std::move(item), place));
+    items.push_back(std::move(made));
   }
   input.messages = jinja::Value::list(std::move(items));
   if (!tools.empty()) {

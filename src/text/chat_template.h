@@ -13,8 +13,7 @@
 
 namespace tandem::text {
 
-// What one prompt is made from, in the template's own terms (text/conversation.h makes these from the
-// OpenAI wire form).
+// What one prompt is made from, as template values.
 struct PromptInput {
   jinja::Value messages;       // a list of mappings
   jinja::Value tools;          // a list; Missing: none, the template sees None
@@ -44,7 +43,9 @@ class ChatTemplate {
   // the template and what failed there, including the bounds of jinja::Limits; field
   // "chat_template_kwargs.NAME".
   [[nodiscard]] Result<std::string> render(const PromptInput& input) const;
-  // The same from JSON; `tools` empty means none.
+  // The same from JSON; `tools` empty means none. A call's arguments may be the text of a JSON object: the
+  // template sees the object, in which integers of any length are exact.
+  // Error besides: Invalid, "messages[1].tool_calls[0].function.arguments" are no such text.
   [[nodiscard]] Result<std::string> render(const boost::json::array& messages,
                                            const boost::json::array& tools, bool add_generation_prompt,
                                            const boost::json::object& variables) const;

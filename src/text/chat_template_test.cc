@@ -115,6 +115,24 @@ TEST(ChatTemplate, ToolDescriptionsKeepTheirCharactersAndTheirOrder) {  // B078
             R"({"z": "查询天气 — “сегодня”", "a": {"città": 1.0}})");
 }
 
+TEST(ChatTemplate, ArgumentsAsJsonTextBecomeAMappingInTheGivenOrder) {  // B066
+  const auto t = ChatTemplate::parse(
+      "{% for m in messages %}{% for c in m.tool_calls %}{% for k, v in c.function.arguments|items %}"
+      "{{ k }}={{ v if v is string else v|tojson }};{% endfor %}{% endfor %}{% endfor %}");
+  const auto with = [&](std::string_view arguments) {
+    const auto out = t->render(
+        array(R"([{"role":"user","content":"w"},{"role":"assistant","content":"","tool_calls":[{"function":{"name":"g","arguments":)" +
+              std::string(arguments) + R"(}}]}])"),
+        {}, true, {});
+    return out ? *out : out.error().field + ": " + out.error().message;
+  };
+  EXPECT_EQ(with(R"("{\"city\":\"Oslo\",\"tags\":[\"a\"],\"big\":123456789012345678901234567890,\"b\":1}")"),
+            "city=Oslo;tags=[\"a\"];big=123456789012345678901234567890;b=1;");
+  EXPECT_EQ(with(R"({"city":"Oslo","days":3})"), "city=Oslo;days=3;");
+  for (const char* broken : {R"("")", R"("{")", R"("[1]")", R"("null")", R"("7")"})  // B067
+    EXPECT_EQ(with(broken).find("messages[1].tool_calls[0].function.arguments: "), 0u) << broken;
+}
+
 TEST(ChatTemplate, OnlyAnOpenThinkingBlockAtTheEndMakesTheAnswerReasoning) {
   EXPECT_TRUE(ends_inside_think("<|im_start|>assistant\n<think>\n"));
   EXPECT_TRUE(ends_inside_think("<think>"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <boost/json.hpp>
 #include <string>
 #include <string_view>
 
@@ -48,7 +49,7 @@ class FakeText : public PromptText {
 
   bool has_template() const override { return true; }
   bool template_reads(std::string_view variable) const override { return variable == "enable_thinking"; }
-  Result<std::string> render(const Conversation& conversation) const override {
+  Result<std::string> render(const text::Conversation& conversation) const override {
     std::string out;
     bool user = false;
     for (const auto& tool : conversation.tools) {
@@ -65,7 +66,9 @@ class FakeText : public PromptText {
         for (const auto& call : calls->as_array()) {
           const auto& function = call.at("function");
           out += fmt::format("<call {}", std::string_view(function.at("name").get_string()));
-          for (const auto& argument : function.at("arguments").as_object())
+          const auto& given = function.at("arguments");
+          const auto arguments = given.is_object() ? given : boost::json::parse(given.as_string());
+          for (const auto& argument : arguments.as_object())
             out += fmt::format(" {}={}", std::string_view(argument.key()), boost::json::serialize(argument.value()));
           out += '>';
         }
