@@ -23,6 +23,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
+FOX = "The quick brown fox jumps over the lazy dog."  # what tandem_http_fake says unless a script tells it otherwise
+
 
 class Server:
     """A process that serves on a port of its own choice."""
@@ -177,3 +179,7 @@ def tandem_processed():
 def script(**what):
     """Tells the fake engine what to do; put it into a message or prompt."""
     return "@@" + json.dumps(what) + "@@"
+
+
+def user(text):
+    return {"role": "user", "content": text}
