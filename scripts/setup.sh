@@ -14,7 +14,7 @@ build_packages=(
   libxxhash-dev libutf8proc-dev prometheus-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
 )
-test_packages=(python3 python3-venv unzip curl)
+test_packages=(python3 python3-venv unzip curl chromium fonts-dejavu-core)
 test_python=(
   openai==3.57.0 pytest==9.2.0 httpx==0.28.1 jinja2==3.1.6 tokenizers==0.23.3
 )

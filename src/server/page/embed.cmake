@@ -1,9 +1,22 @@
-# Puts page/index.html into tandem_server as page_html() of server/page.h. Included by src/CMakeLists.txt
-# behind the room.
+# Puts page/index.html, with its styles and scripts inside, into tandem_server as page_html() of server/page.h.
+# Included by src/CMakeLists.txt behind the room.
 
-set(page_file ${CMAKE_SOURCE_DIR}/src/server/page/index.html)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page_file})
-file(READ ${page_file} page_text)
+set(page_dir ${CMAKE_SOURCE_DIR}/src/server/page)
+set(page_parts index.html style.css markdown.js keep.js turns.js panel.js page.js)
+foreach(part IN LISTS page_parts)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page_dir}/${part})
+endforeach()
+file(READ ${page_dir}/index.html page_text)
+file(READ ${page_dir}/style.css page_style)
+set(page_script "")
+foreach(part IN LISTS page_parts)
+  if(part MATCHES "\\.js$")
+    file(READ ${page_dir}/${part} page_part)
+    string(APPEND page_script "${page_part}")
+  endif()
+endforeach()
+string(REPLACE "{{style}}" "${page_style}" page_text "${page_text}")
+string(REPLACE "{{script}}" "${page_script}" page_text "${page_text}")
 # A raw string literal holds the file as it is; compilers limit one literal's length, so it is cut.
 string(LENGTH "${page_text}" page_length)
 set(page_literals "")
