@@ -32,7 +32,7 @@ bench: build     ## operator and planner benchmarks
 	@ninja -C $(BUILD) -j$(JOBS) --quiet benches
 	@scripts/bench.sh
 
-sanitize: setup-test ## unit tests under AddressSanitizer + UBSan, then under ThreadSanitizer
+sanitize:        ## unit tests and server sessions under AddressSanitizer + UBSan, then under ThreadSanitizer
 	@scripts/sanitize.sh
 
 format:          ## reformat the C++ sources

@@ -4,7 +4,8 @@
 `tandem` is the program itself with a model, for what only real generation can show.
 
 Environment: TANDEM_BIN (build/release/tandem), TANDEM_HTTP_FAKE (build/release/tandem_http_fake),
-TANDEM_MODEL (models/tandem-tiny).
+TANDEM_MODEL (models/tandem-tiny), TANDEM_TEST_PATIENCE (1; times that a bound of time is stretched, for builds that
+are slow on purpose).
 """
 
 import json
@@ -26,6 +27,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOX = "The quick brown fox jumps over the lazy dog."  # what tandem_http_fake says unless a script tells it otherwise
 
 
+def within(seconds):
+    """A bound of time for a release build, stretched for slower ones."""
+    return seconds * float(os.environ.get("TANDEM_TEST_PATIENCE", "1"))
+
+
 class Server:
     """A process that serves on a port of its own choice."""
 
@@ -36,12 +42,12 @@ class Server:
         self.base = None
         self._ready = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
-        if not self._ready.wait(120) or self.base is None:
+        if not self._ready.wait(within(120)) or self.base is None:
             self.process.kill()
             raise RuntimeError("the server did not start:\n" + "".join(self.lines))
         self.port = int(self.base.rsplit(":", 1)[1])
-        self.http = httpx.Client(base_url=self.base, timeout=120)
-        self.client = openai.OpenAI(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=120)
+        self.http = httpx.Client(base_url=self.base, timeout=within(120))
+        self.client = openai.OpenAI(base_url=self.base + "/v1", api_key="none", max_retries=0, timeout=within(120))
 
     def _read(self):
         for line in self.process.stdout:
@@ -85,7 +91,7 @@ class Server:
         return self.post("/detokenize", {"tokens": response.json()["tokens"]}).json()["prompt"]
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=within(20))
 
     def metric(self, name):
         total = 0.0
@@ -96,7 +102,7 @@ class Server:
 
     def wait_for(self, name, value, seconds=30):
         """Until a metric has a value."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + within(seconds)
         while (now := self.metric(name)) != value:
             assert time.monotonic() < end, f"{name} is {now}, not {value}"
             time.sleep(0.01)
@@ -114,7 +120,7 @@ class Server:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(15)
+                self.process.wait(within(15))
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

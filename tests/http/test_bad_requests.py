@@ -6,7 +6,7 @@ import time
 import openai
 import pytest
 
-from conftest import script
+from conftest import script, within
 
 BIG = 2**63
 
@@ -101,7 +101,7 @@ def test_B128_deep_nesting_is_refused_at_once(fake, body):
     begin = time.monotonic()
     answer = raw(fake, body)
     assert answer.status_code == 400
-    assert time.monotonic() - begin < 1  # 0.1 s on an idle machine
+    assert time.monotonic() - begin < within(1)  # 0.1 s on an idle machine
     fake.check_idle()
 
 
@@ -115,7 +115,7 @@ def test_B129_deep_and_wide_tool_schemas(fake):
     wide = {"type": "object", "properties": {f"property_{i}": {"type": "string", "description": "x" * 20} for i in range(20000)}}
     begin = time.monotonic()
     assert fake.chat("x", tools=tools(wide)).status_code == 200
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < within(5)
     assert fake.chat("x", tools=tools({"$ref": "#"})).status_code == 200
 
 

@@ -11,7 +11,7 @@ import httpx
 import openai
 import pytest
 
-from conftest import script
+from conftest import script, within
 from test_protocol import post, read_response
 
 SLOW = script(say="word " * 4000, delay_ms=5)
@@ -68,7 +68,7 @@ def test_B139_B140_queued_requests_of_gone_clients_never_start(start):
 
 
 def test_B142_many_aborted_streams_leave_nothing_behind(fake):
-    with httpx.Client(base_url=fake.base, timeout=30) as client:
+    with httpx.Client(base_url=fake.base, timeout=within(30)) as client:
         def abort(_):
             with client.stream("POST", "/v1/chat/completions", json={**ENDLESS, "stream": True}) as response:
                 seen = 0
@@ -82,7 +82,7 @@ def test_B142_many_aborted_streams_leave_nothing_behind(fake):
     begin = time.monotonic()
     for _ in range(10):
         assert fake.chat("x", max_tokens=5).status_code == 200
-    assert time.monotonic() - begin < 3
+    assert time.monotonic() - begin < within(3)
 
 
 def test_B138_slow_readers_are_cut_off_and_disturb_nobody(start):
@@ -128,7 +128,7 @@ def test_many_open_streams_at_once(start):
         assert sock.recv(12) == b"HTTP/1.1 200"
     begin = time.monotonic()
     assert server.http.get("/health").status_code == 200
-    assert time.monotonic() - begin < 2
+    assert time.monotonic() - begin < within(2)
     for sock in streams:
         sock.close()
     server.check_idle()
@@ -181,8 +181,8 @@ def test_B031_R3_5_fatal_failure_is_told_to_all_and_ends_the_process(start):
     assert health.status_code == 503 and "rank 1 failed" in health.json()["reason"]
     begin = time.monotonic()
     answer = server.chat("x")
-    assert answer.status_code == 503 and time.monotonic() - begin < 1 and answer.headers["retry-after"]
-    assert server.process.wait(10) == 1
+    assert answer.status_code == 503 and time.monotonic() - begin < within(1) and answer.headers["retry-after"]
+    assert server.process.wait(within(10)) == 1
 
 
 def test_full_queue_is_503_with_retry_after(start):
@@ -216,14 +216,14 @@ def test_B158_first_signal_drains(start):
         server.wait_for("vllm:num_requests_running", 2)
         server.wait_for("vllm:num_requests_waiting", 2)
         server.process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + within(5)
         while httpx.get(server.base + "/health").status_code != 503:
             assert time.monotonic() < deadline
         answer = httpx.post(server.base + "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]})
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "draining"
         for future in answers:
             assert future.result()[-1] == "[DONE]"
-    assert server.process.wait(10) == 0
+    assert server.process.wait(within(10)) == 0
 
 
 def test_B158_drain_limit_ends_streams_with_an_error_event(start):
@@ -235,7 +235,7 @@ def test_B158_drain_limit_ends_streams_with_an_error_event(start):
         server.process.send_signal(signal.SIGTERM)
         assert "shut down" in stream.result()[-1]["error"]["message"]
         assert whole.result().status_code == 503
-    assert server.process.wait(10) == 0
+    assert server.process.wait(within(10)) == 0
 
 
 def test_B158_second_signal_stops(start):
@@ -249,8 +249,8 @@ def test_B158_second_signal_stops(start):
             pass
         server.process.send_signal(signal.SIGTERM)
         assert "error" in stream.result()[-1]
-        assert server.process.wait(10) == 0
-        assert time.monotonic() - begin < 5
+        assert server.process.wait(within(10)) == 0
+        assert time.monotonic() - begin < within(5)
 
 
 def test_idle_server_with_open_connections_ends_at_once(start):
@@ -259,8 +259,8 @@ def test_idle_server_with_open_connections_ends_at_once(start):
     server.http.get("/health")
     begin = time.monotonic()
     server.process.send_signal(signal.SIGINT)
-    assert server.process.wait(10) == 0
-    assert time.monotonic() - begin < 5
+    assert server.process.wait(within(10)) == 0
+    assert time.monotonic() - begin < within(5)
     for sock in idle:
         sock.close()
 
@@ -273,7 +273,7 @@ def test_B182_long_prompts_do_not_hold_up_short_ones(start):
 
     def poll():
         nonlocal worst
-        with httpx.Client(base_url=server.base, timeout=60) as client:
+        with httpx.Client(base_url=server.base, timeout=within(60)) as client:
             while not stop.is_set():
                 begin = time.monotonic()
                 assert client.get("/health").status_code == 200
@@ -281,9 +281,9 @@ def test_B182_long_prompts_do_not_hold_up_short_ones(start):
     poller = threading.Thread(target=poll)
     poller.start()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        statuses = set(pool.map(lambda _: httpx.post(server.base + "/v1/completions", content=long_body, timeout=60,
+        statuses = set(pool.map(lambda _: httpx.post(server.base + "/v1/completions", content=long_body, timeout=within(60),
                                                      headers={"Content-Type": "application/json"}).status_code, range(16)))
     stop.set()
     poller.join()
     assert statuses == {200}
-    assert worst < 0.5  # 0.1 s on an idle machine; the test's own threads compete for the cores
+    assert worst < within(0.5)  # 0.1 s on an idle machine; the test's own threads compete for the cores

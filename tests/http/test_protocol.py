@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import script
+from conftest import script, within
 
 BODY = json.dumps({"messages": [{"role": "user", "content": "hi"}], "max_tokens": 3}).encode()
 
@@ -88,7 +88,7 @@ def test_B135_expect_continue_is_answered_at_once(fake):
         sock.sendall(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY))
         begin = time.monotonic()
         assert read_response(sock)[0] == 100
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < within(1)
         sock.sendall(BODY)
         assert read_response(sock)[0] == 200
     with fake.connect() as sock:

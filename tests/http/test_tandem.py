@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from conftest import start_tandem
+from conftest import start_tandem, within
 
 QUESTION = [{"role": "user", "content": "What does the word harbour mean?"}]
 
@@ -146,7 +146,7 @@ def test_B044_B045_pathological_prompts(tandem):
         begin = time.monotonic()
         answer = tandem.chat(text + " say ok", max_tokens=4)
         assert answer.status_code in (200, 400)
-        assert time.monotonic() - begin < 60
+        assert time.monotonic() - begin < within(60)
     assert tandem.http.get("/health").status_code == 200
 
 
@@ -234,7 +234,7 @@ def test_B031_B033_failed_rank_is_told_to_all_and_ends_the_process(kind):
             assert server.chat("x").status_code == 503
         except httpx.TransportError:
             pass
-        assert server.process.wait(30) not in (0, None)
+        assert server.process.wait(within(30)) not in (0, None)
         assert any("rank 1" in line for line in server.lines[-20:]), server.lines[-20:]
     finally:
         server.process.kill()
