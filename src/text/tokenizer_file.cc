@@ -24,6 +24,14 @@ tl::unexpected<Error> unsupported(std::string_view file, std::string_view field,
               std::string(field));
 }
 
+// The readers below look only at what they ask for, and on a text that is no JSON they may run past its end: so
+// the whole is checked first. `json` has room for kJsonPadding bytes behind it.
+Result<void> check_json(std::string_view file, const std::string& json) {
+  simdjson::dom::parser parser;
+  if (const auto code = parser.parse(json.data(), json.size(), false).error()) return wrong_type(file, "the file", code);
+  return {};
+}
+
 static_assert(kJsonPadding >= simdjson::SIMDJSON_PADDING);
 
 constexpr std::string_view kFile = "tokenizer.json";
@@ -356,6 +364,7 @@ Result<std::optional<std::string>> read_token_name(od::object& config, std::stri
 
 Result<TokenizerFile> read_tokenizer_file(std::string json) {
   json.reserve(json.size() + kJsonPadding);
+  TANDEM_TRY(check_json(kFile, json));
   od::parser parser;
   od::document document;
   if (const auto code = parser.iterate(json).get(document)) return wrong_type(kFile, "the file", code);
@@ -377,6 +386,7 @@ Result<TokenizerFile> read_tokenizer_file(std::string json) {
 
 Result<TokenizerConfigFile> read_tokenizer_config_file(std::string json) {
   json.reserve(json.size() + kJsonPadding);
+  TANDEM_TRY(check_json(kConfigFile, json));
   od::parser parser;
   od::document document;
   if (const auto code = parser.iterate(json).get(document)) return wrong_type(kConfigFile, "the file", code);

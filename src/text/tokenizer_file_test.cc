@@ -121,6 +121,16 @@ TEST(TokenizerConfigFile, ContradictionsAndUnknownTokensAreRefused) {
   EXPECT_EQ(refusal(json, "[]").kind, ErrorKind::Invalid);
 }
 
+// The config is searched for fields that may be missing, which must not go past the end of a text that is no JSON.
+TEST(TokenizerConfigFile, AnyCutTextIsRefused) {
+  const std::string json = fixture::tokenizer_json();
+  for (const std::string& whole : {fixture::tokenizer_config_json(), json}) {
+    for (std::size_t size = 1; size < whole.size(); ++size)
+      ASSERT_EQ(refusal(json, whole.substr(0, size)).kind, ErrorKind::Invalid) << size;
+  }
+  EXPECT_EQ(refusal(json, R"({"a":{"b":[1,2,"c)").kind, ErrorKind::Invalid);
+}
+
 TEST(TokenizerFile, MissingFilesAreNamed) {
   const auto directory = std::filesystem::temp_directory_path() / "tandem-tokenizer-file-test";
   std::filesystem::remove_all(directory);
