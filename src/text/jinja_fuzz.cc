@@ -1,8 +1,5 @@
 // libFuzzer entry: reads the input as a template, renders it with a few values under small limits, and
 // checks that what comes out is UTF-8 (so that no step cuts a character) and that errors name a place.
-//
-// clang++-19 -std=c++20 -O1 -g -fsanitize=fuzzer,address,undefined -Isrc src/text/jinja_fuzz.cc
-//   src/text/json_value.cc src/text/jinja/*.cc (but the tests) src/base/result.cc -lutf8proc -lboost_json
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +10,7 @@
 #include "text/jinja/template.h"
 #include "text/jinja/unicode.h"
 #include "text/json_value.h"
+#include "tests/fuzz/driver.h"
 
 namespace {
 
@@ -49,4 +47,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto rendered = parsed->render(variables(), options);
   if (!jinja::is_valid_utf8(rendered ? *rendered : rendered.error().message)) std::abort();
   return 0;
+}
+
+std::vector<std::string> fuzz_seeds() {
+  return {
+      R"({%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ m['content']|trim }}{%- if m.tool_calls is defined %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }}{% endfor %}{% endif %}{{- '<|im_end|>' }}{% endfor %})",
+      R"({% set ns = namespace(last=-1) %}{% for i in range(l|length - 1, -1, -1) %}{% if l[i] > 1 and not ns.last >= 0 %}{% set ns.last = i %}{% endif %}{% endfor %}{{ ns.last }}{{ l[::-1]|join(', ') }}{{ s[1:-2]|upper }})",
+      R"({% macro show(x, depth=2) %}{% if x is mapping %}{% for k, v in x|items %}{{ k }}={{ show(v, depth - 1) }};{% endfor %}{% elif x is string %}{{ x|replace('o', '0') }}{% else %}{{ x }}{% endif %}{% endmacro %}{{ show(m) }})",
+      R"({{ s.split(' ')[-1].strip('!').startswith('W') and 'a' in s or raise_exception('no ' ~ i) }}{{ i // 2 ** 3 % 5 }}{{ f|float + 1.5e3 }}{{ big * big }}{{ '%s' % i if b else z }}{# comment #}{{ "{:>5}".format(i) }})",
+  };
 }
