@@ -26,9 +26,6 @@ namespace tandem::ops::cuda {
 // The same for rows from first_row (whose first token is first_token) on: rows before them are decode rows.
 [[nodiscard]] Result<void> delta_prepare_rows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args,
                                               int first_row, int first_token);
-// The last part of it alone: rows from first_row on leave their last inputs in the conv window.
-[[nodiscard]] Result<void> advance_conv_windows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args,
-                                                int first_row);
 [[nodiscard]] Result<void> delta_recurrent_rows(const Context& context, const DeviceStep& step, const DeltaRuleArgs& args,
                                                 int first_row);
 

@@ -1,5 +1,7 @@
 #include <cooperative_groups.h>
 
+#include <utility>
+
 #include "ops/cuda/delta_cuda.cuh"
 #include "ops/cuda/device_math.cuh"
 #include "ops/cuda/launch.cuh"
@@ -16,20 +18,20 @@ constexpr int D = kDeltaHeadDim;
 struct ConvTap {
   float window[kConvWindow];
   float current;
-  float activated;  // bf(silu(bf(conv)))
 };
 
-__device__ __forceinline__ ConvTap convolve(const DeltaMixerArgs& args, const bf16* u, const bf16* window, int channel,
-                                            bool has_past) {
+__device__ __forceinline__ ConvTap load_tap(const bf16* u, const bf16* window, int channel, bool has_past) {
   ConvTap tap;
   const bf16* past = window + channel * kConvWindow;
 #pragma unroll
   for (int i = 0; i < kConvWindow; ++i) tap.window[i] = has_past ? to_f32(past[i]) : 0.0f;
   tap.current = to_f32(u[channel]);
-  const float4 w = *reinterpret_cast<const float4*>(args.params.conv_weight + channel * kConvTaps);
-  const float sum = w.x * tap.window[0] + w.y * tap.window[1] + w.z * tap.window[2] + w.w * tap.current;
-  tap.activated = round_b16(silu(round_b16(sum)));
   return tap;
+}
+
+// bf(silu(bf(conv)))
+__device__ __forceinline__ float activate(const ConvTap& tap, const float4& w) {
+  return round_b16(silu(round_b16(w.x * tap.window[0] + w.y * tap.window[1] + w.z * tap.window[2] + w.w * tap.current)));
 }
 
 __device__ __forceinline__ void advance(bf16* window, int channel, const ConvTap& tap) {
@@ -57,58 +59,65 @@ __global__ void __launch_bounds__(kThreads) delta_decode_kernel(DeviceStep step,
   __shared__ float query[D], key[D], value[kColumns];
   __shared__ float partial[kWarps][2][kColumns];
   __shared__ float norms[kWarps];
-  __shared__ float squares;
+  __shared__ float squares[kSlices];  // of the head's slices, each written by its block
 
   let_next_start();
-  wait_for_inputs();
   const cg::cluster_group cluster = cg::this_cluster();
+  auto all_run = cluster.barrier_arrive();
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
   const int slice = blockIdx.x % kSlices;
   const int head = blockIdx.x / kSlices;
   const int key_head = head / heads_a_key;
-  const DeviceRow row = step.rows[blockIdx.y];
-  const bool has_past = row.base_pos > 0;
   const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const int column = (lane % kLanesARow) * 4;
   const int first_row = warp * kRowsAPass + lane / kLanesARow;
+  // Convolution: threads 0..127 the query's channels, 128..255 the key's; the value's slice after that.
+  const int key_width = args.shape.key_heads * D;
+  const int qk_channel = (thread < D ? 0 : key_width - D) + key_head * D + thread;
+  const int v_channel = 2 * key_width + head * D + slice * kColumns + thread;
+  const bool has_column = thread < kColumns;
+  const int out_column = slice * kColumns + thread;
 
-  float* state = args.state.state + row.slot * args.state.state_stride + static_cast<std::int64_t>(head) * D * D +
-                 slice * kColumns + column;
+  // Weights first, while the kernel before may still run; then everything else at once, so that a row waits
+  // for memory once and not step by step.
+  const auto conv_weight = [&](int channel) { return *reinterpret_cast<const float4*>(args.params.conv_weight + channel * kConvTaps); };
+  const float4 qk_weight = conv_weight(qk_channel), v_weight = has_column ? conv_weight(v_channel) : float4{};
+  const float norm_weight = has_column ? args.params.norm_weight[out_column] : 0.0f;
+  const float bias = args.params.dt_bias[head], rate = -__expf(args.params.a_log[head]);
+  wait_for_inputs();
+  const DeviceRow row = step.rows[blockIdx.y];
+  const bool has_past = row.base_pos > 0;
+  const bf16* const u = args.projected.data + row.token_begin * args.projected.stride[0];
+  bf16* const window = args.state.conv + row.slot * args.state.conv_stride;
+  const int gates = args.shape.channels() + args.shape.value_width();
+  float* const state = args.state.state + row.slot * args.state.state_stride + static_cast<std::int64_t>(head) * D * D +
+                       slice * kColumns + column;
   float4 s[kPasses];
 #pragma unroll
   for (int i = 0; i < kPasses; ++i)
     s[i] = has_past ? *reinterpret_cast<const float4*>(state + (first_row + i * kWarps * kRowsAPass) * D)
                     : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  const ConvTap qk = load_tap(u, window, qk_channel, has_past);
+  const ConvTap v = has_column ? load_tap(u, window, v_channel, has_past) : ConvTap{};
+  const float z = has_column ? to_f32(u[args.shape.channels() + head * D + out_column]) : 0.0f;
+  const float gate_b = to_f32(u[gates + head]), a = to_f32(u[gates + args.shape.value_heads + head]) + bias;
 
-  // Convolution: threads 0..127 the query's channels, 128..255 the key's; the value's slice after that.
-  const bf16* u = args.projected.data + row.token_begin * args.projected.stride[0];
-  bf16* window = args.state.conv + row.slot * args.state.conv_stride;
-  const int key_width = args.shape.key_heads * D;
-  const int qk_channel = (thread < D ? 0 : key_width - D) + key_head * D + thread;
-  const int v_channel = 2 * key_width + head * D + slice * kColumns + thread;
-  const ConvTap qk = convolve(args, u, window, qk_channel, has_past);
-  ConvTap v{};
-  if (thread < kColumns) {
-    v = convolve(args, u, window, v_channel, has_past);
-    value[thread] = v.activated;
-  }
-  const float warp_squares = warp_sum(qk.activated * qk.activated);
+  const float activated = activate(qk, qk_weight);
+  if (has_column) value[thread] = activate(v, v_weight);
+  const float warp_squares = warp_sum(activated * activated);
   if (lane == 0) norms[warp] = warp_squares;
   __syncthreads();
   {
     const int half = thread < D ? 0 : kWarps / 2;
     const float sum = norms[half] + norms[half + 1] + norms[half + 2] + norms[half + 3];
-    const float unit = qk.activated * rsqrtf(sum + 1e-6f);
+    const float unit = activated * rsqrtf(sum + 1e-6f);
     if (thread < D)
       query[thread] = unit * 0.08838834764831845f;  // 128^-1/2
     else
       key[thread - D] = unit;
   }
-  const int gates = args.shape.channels() + args.shape.value_width();
-  const float beta = round_b16(sigmoid(to_f32(u[gates + head])));
-  const float a = to_f32(u[gates + args.shape.value_heads + head]) + args.params.dt_bias[head];
-  const float softplus = a > 20.0f ? a : log1pf(__expf(a));
-  const float factor = __expf(-__expf(args.params.a_log[head]) * softplus);
+  const float beta = round_b16(sigmoid(gate_b));
+  const float factor = __expf(rate * (a > 20.0f ? a : log1pf(__expf(a))));
   __syncthreads();
 
   float query_key = 0.0f;
@@ -167,33 +176,29 @@ __global__ void __launch_bounds__(kThreads) delta_decode_kernel(DeviceStep step,
     }
   }
 
-  // Gated norm over the head's 128 outputs; slices meet through the cluster's shared memory.
+  // Gated norm over the head's 128 outputs: each slice's sum of squares goes to all slices of the head.
   if (thread < kColumns) {
     const float sum = warp_sum(o * o);
     if (lane == 0) norms[warp] = sum;
   }
+  cluster.barrier_wait(std::move(all_run));  // before the first write into another block
   __syncthreads();
-  if (thread == 0) {
+  if (thread < kSlices) {
     float sum = 0.0f;
 #pragma unroll
     for (int w = 0; w < kColumns / 32; ++w) sum += norms[w];
-    squares = sum;
+    *cluster.map_shared_rank(&squares[slice], cluster.block_rank() / kSlices * kSlices + thread) = sum;
   }
-  cluster.sync();  // every block has read the conv window and published its squares
+  cluster.sync();  // every block has read the conv window and sent its squares
   float sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < kSlices; ++i)
-    sum += *cluster.map_shared_rank(&squares, cluster.block_rank() / kSlices * kSlices + i);
-  if (thread < kColumns) {
-    const int at = slice * kColumns + thread;
-    const float z = to_f32(u[args.shape.channels() + head * D + at]);
+  for (int i = 0; i < kSlices; ++i) sum += squares[i];
+  if (has_column) {
     const float r = round_b16(o * rsqrtf(sum * (1.0f / D) + args.eps));
-    const float scaled = round_b16(args.params.norm_weight[at] * r);
-    args.y.data[row.token_begin * args.y.stride[0] + head * args.y.stride[1] + at] = to_b16(scaled * silu(z));
+    args.y.data[row.token_begin * args.y.stride[0] + head * args.y.stride[1] + out_column] = to_b16(round_b16(norm_weight * r) * silu(z));
     advance(window, v_channel, v);
   }
   if (cluster.block_rank() == 0) advance(window, qk_channel, qk);
-  if constexpr (kSlices > 1) cluster.sync();  // nobody leaves while a peer may still read its squares
 }
 
 template <int kColumns>
@@ -211,7 +216,7 @@ Result<void> delta_decode(const Context& context, const DeviceStep& step, const 
   if (step.decode_rows == 0) return {};
   // Few rows: narrower slices keep every multiprocessor loading; a cluster has at most 8 blocks.
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
-  if (step.decode_rows * args.shape.key_heads >= context.multiprocessors / 2 && heads_a_key <= 4)
+  if (step.decode_rows * args.shape.key_heads >= 48 && heads_a_key <= 4)
     return delta_decode_stream(context, step, args);
   const int blocks = step.decode_rows * args.shape.value_heads;
   if (blocks * 2 <= context.multiprocessors && heads_a_key <= 2) return launch<32>(context, step, args);

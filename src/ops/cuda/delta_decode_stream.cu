@@ -8,14 +8,15 @@
 namespace tandem::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / 32;
+constexpr int kComputing = 256;          // threads that compute; one warp more moves the states
+constexpr int kThreads = kComputing + 32;
+constexpr int kWarps = kComputing / 32;
 constexpr int D = kDeltaHeadDim;
 constexpr int kStages = 3;
 constexpr int kStateBytes = D * D * static_cast<int>(sizeof(float));
 constexpr int kPasses = D / kWarps;        // key rows a warp holds of a head's state
 constexpr int kMaxHeadsAKey = 4;
-constexpr int kValuesAThread = kMaxHeadsAKey * D / kThreads;
+constexpr int kValuesAThread = kMaxHeadsAKey * D / kComputing;
 
 struct Shared {
   alignas(16) float query[D];
@@ -26,13 +27,21 @@ struct Shared {
   float norms[kWarps];
   float output_norms[D / 32];
   float factor[kMaxHeadsAKey], beta[kMaxHeadsAKey];
-  std::uint64_t loaded[kStages];
+  std::uint64_t loaded[kStages], updated[kStages];
 };
 
-// A channel's inputs, loaded one unit ahead of their use.
+// The threads that compute meet.
+__device__ __forceinline__ void computing_barrier() { asm volatile("bar.sync 1, %0;" ::"n"(kComputing) : "memory"); }
+
+// A channel's inputs, loaded one unit ahead of their use: as they lie in memory, because a conversion beside
+// the load would wait for it.
 struct Inputs {
-  float window[kConvWindow], current;
+  bf16 window[kConvWindow], current;
   float4 weight;
+};
+
+struct Gates {
+  bf16 b, a;
 };
 
 // One row and key head, with the heads_a_key value heads that share it.
@@ -45,31 +54,32 @@ __device__ __forceinline__ Inputs load_inputs(const DeltaMixerArgs& args, const 
   Inputs in;
   const bf16* past = args.state.conv + row.slot * args.state.conv_stride + channel * kConvWindow;
 #pragma unroll
-  for (int i = 0; i < kConvWindow; ++i) in.window[i] = row.base_pos > 0 ? to_f32(past[i]) : 0.0f;
-  in.current = to_f32(args.projected.data[row.token_begin * args.projected.stride[0] + channel]);
+  for (int i = 0; i < kConvWindow; ++i) in.window[i] = past[i];
+  in.current = args.projected.data[row.token_begin * args.projected.stride[0] + channel];
   in.weight = *reinterpret_cast<const float4*>(args.params.conv_weight + channel * kConvTaps);
   return in;
 }
 
 // Convolution and SiLU of the channel, whose window moves on.
 __device__ __forceinline__ float activate(const DeltaMixerArgs& args, const DeviceRow& row, int channel, const Inputs& in) {
+  const bool has_past = row.base_pos > 0;
+  const bf16 zero{};
+  const bf16 first = has_past ? in.window[0] : zero, second = has_past ? in.window[1] : zero, third = has_past ? in.window[2] : zero;
   bf16* past = args.state.conv + row.slot * args.state.conv_stride + channel * kConvWindow;
-  past[0] = to_b16(in.window[1]);
-  past[1] = to_b16(in.window[2]);
-  past[2] = to_b16(in.current);
-  const float sum = in.weight.x * in.window[0] + in.weight.y * in.window[1] + in.weight.z * in.window[2] + in.weight.w * in.current;
+  past[0] = second, past[1] = third, past[2] = in.current;
+  const float sum = in.weight.x * to_f32(first) + in.weight.y * to_f32(second) + in.weight.z * to_f32(third) + in.weight.w * to_f32(in.current);
   return round_b16(silu(round_b16(sum)));
 }
 
 // Many rows: each block takes units in turn and keeps kStages states of 64 KiB on their way through shared
-// memory, so that loading, arithmetic and storing overlap and memory never waits. A unit's conv window has
-// one reader and writer, this block. The arithmetic is delta_decode.cu's.
+// memory, so that loading, arithmetic and storing overlap and memory never waits. One warp does nothing but
+// move states, so that no arithmetic waits for a copy to be issued. A unit's conv window has one reader and
+// writer, this block. The arithmetic is delta_decode.cu's.
 __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep step, DeltaMixerArgs args, int units) {
   extern __shared__ __align__(128) char dynamic[];
   auto* const states = reinterpret_cast<float*>(dynamic);  // [kStages][D][D]
   auto& shared = *reinterpret_cast<Shared*>(dynamic + kStages * kStateBytes);
   let_next_start();
-  wait_for_inputs();
   const int thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
   const int heads_a_key = args.shape.value_heads / args.shape.key_heads;
   const int key_width = args.shape.key_heads * D;
@@ -80,37 +90,56 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
     const int index = static_cast<int>(blockIdx.x) + n * static_cast<int>(gridDim.x);
     return Unit{step.rows[index / args.shape.key_heads], index % args.shape.key_heads};
   };
-  const auto state_of = [&](const Unit& unit, int head) {
-    return args.state.state + unit.row.slot * args.state.state_stride + static_cast<std::int64_t>(head) * D * D;
-  };
-  const auto qk_channel = [&](const Unit& unit) { return (thread < D ? 0 : key_width - D) + unit.key_head * D + thread; };
-  const auto v_channel = [&](const Unit& unit, int i) {
-    return 2 * key_width + unit.key_head * heads_a_key * D + i * kThreads + thread;
-  };
-  // Item i is head i % heads_a_key of unit i / heads_a_key. Thread 0 only.
-  const auto begin_load = [&](int i) {
-    if (i >= items) return;
-    const Unit unit = unit_at(i / heads_a_key);
-    std::uint64_t* const barrier = &shared.loaded[i % kStages];
-    if (unit.row.base_pos == 0) {
-      barrier_expect(barrier, 0);
-      return;
-    }
-    barrier_expect(barrier, kStateBytes);
-    bulk_load(states + static_cast<std::int64_t>(i % kStages) * D * D, state_of(unit, unit.key_head * heads_a_key + i % heads_a_key), kStateBytes, barrier);
-  };
-
   if (thread == 0) {
     for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1);
+    for (std::uint64_t& barrier : shared.updated) barrier_init(&barrier, kWarps);
     barrier_init_fence();
-    for (int i = 0; i < kStages; ++i) begin_load(i);
   }
-  Unit next = unit_at(0);
+  __syncthreads();
+  wait_for_inputs();
+
+  if (warp == kWarps) {
+    if (lane > 0) return;
+    // Item i is head i % heads_a_key of unit i / heads_a_key.
+    const auto state_of = [&](const Unit& unit, int i) {
+      return args.state.state + unit.row.slot * args.state.state_stride + static_cast<std::int64_t>(unit.key_head * heads_a_key + i % heads_a_key) * D * D;
+    };
+    const auto begin_load = [&](int i, const Unit& unit) {
+      std::uint64_t* const barrier = &shared.loaded[i % kStages];
+      barrier_expect(barrier, unit.row.base_pos > 0 ? kStateBytes : 0);
+      if (unit.row.base_pos > 0) bulk_load(states + static_cast<std::int64_t>(i % kStages) * D * D, state_of(unit, i), kStateBytes, barrier);
+    };
+    for (int i = 0; i < min(kStages, items); ++i) begin_load(i, unit_at(i / heads_a_key));
+    for (int i = 0; i < items; ++i) {
+      const int ahead = i + kStages;
+      const Unit unit = unit_at(i / heads_a_key), next = ahead < items ? unit_at(ahead / heads_a_key) : Unit{};
+      barrier_wait(&shared.updated[i % kStages], (i / kStages) & 1);
+      bulk_store(state_of(unit, i), states + static_cast<std::int64_t>(i % kStages) * D * D, kStateBytes);
+      if (ahead >= items) continue;
+      bulk_stores_read();
+      begin_load(ahead, next);
+    }
+    bulk_stores_done();
+    return;
+  }
+
+  const auto qk_channel = [&](const Unit& unit) { return (thread < D ? 0 : key_width - D) + unit.key_head * D + thread; };
+  const auto v_channel = [&](const Unit& unit, int i) {
+    return 2 * key_width + unit.key_head * heads_a_key * D + i * kComputing + thread;
+  };
+  // The unit's b and a of the thread's head, for the first heads_a_key threads.
+  const auto load_gates = [&](const Unit& unit) {
+    const int at = args.shape.channels() + args.shape.value_width() + unit.key_head * heads_a_key + thread;
+    const bf16* const u = args.projected.data + unit.row.token_begin * args.projected.stride[0];
+    return thread < heads_a_key ? Gates{u[at], u[at + args.shape.value_heads]} : Gates{};
+  };
+  const float norm_weight = thread < D ? args.params.norm_weight[thread] : 0.0f;
+  Unit next = unit_at(0), after_next = unit_at(min(1, my_units - 1));
   Inputs qk = load_inputs(args, next.row, qk_channel(next)), v[kValuesAThread];
 #pragma unroll
   for (int i = 0; i < kValuesAThread; ++i)
-    if (i * kThreads + thread < heads_a_key * D) v[i] = load_inputs(args, next.row, v_channel(next, i));
-  __syncthreads();
+    if (i * kComputing + thread < heads_a_key * D) v[i] = load_inputs(args, next.row, v_channel(next, i));
+  Gates gates = load_gates(next);
 
   for (int n = 0; n < my_units; ++n) {
     const Unit unit = next;
@@ -120,17 +149,16 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
     if (lane == 0) shared.norms[warp] = squares;
 #pragma unroll
     for (int i = 0; i < kValuesAThread; ++i)
-      if (i * kThreads + thread < heads_a_key * D)
-        shared.value[0][i * kThreads + thread] = activate(args, unit.row, v_channel(unit, i), v[i]);
+      if (i * kComputing + thread < heads_a_key * D)
+        shared.value[0][i * kComputing + thread] = activate(args, unit.row, v_channel(unit, i), v[i]);
     if (thread < heads_a_key) {
       const int head = unit.key_head * heads_a_key + thread;
-      const int gates = args.shape.channels() + args.shape.value_width();
-      const float a = to_f32(u[gates + args.shape.value_heads + head]) + args.params.dt_bias[head];
+      const float a = to_f32(gates.a) + args.params.dt_bias[head];
       const float softplus = a > 20.0f ? a : log1pf(__expf(a));
       shared.factor[thread] = __expf(-__expf(args.params.a_log[head]) * softplus);
-      shared.beta[thread] = round_b16(sigmoid(to_f32(u[gates + head])));
+      shared.beta[thread] = round_b16(sigmoid(to_f32(gates.b)));
     }
-    __syncthreads();
+    computing_barrier();
     {
       const int half = thread < D ? 0 : kWarps / 2;
       const float sum = shared.norms[half] + shared.norms[half + 1] + shared.norms[half + 2] + shared.norms[half + 3];
@@ -141,13 +169,15 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
         shared.key[thread - D] = unit_length;
     }
     if (n + 1 < my_units) {
-      next = unit_at(n + 1);
+      next = after_next;
+      after_next = unit_at(min(n + 2, my_units - 1));
       qk = load_inputs(args, next.row, qk_channel(next));
 #pragma unroll
       for (int i = 0; i < kValuesAThread; ++i)
-        if (i * kThreads + thread < heads_a_key * D) v[i] = load_inputs(args, next.row, v_channel(next, i));
+        if (i * kComputing + thread < heads_a_key * D) v[i] = load_inputs(args, next.row, v_channel(next, i));
+      gates = load_gates(next);
     }
-    __syncthreads();
+    computing_barrier();
     float query_key = 0.0f;
 #pragma unroll
     for (int i = lane; i < D; i += 32) query_key += shared.query[i] * shared.key[i];
@@ -158,11 +188,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
       const int stage = item % kStages;
       const int head = unit.key_head * heads_a_key + h;
       float* const tile = states + static_cast<std::int64_t>(stage) * D * D + warp * D + lane * 4;
-      float z = 0.0f, norm_weight = 0.0f;
-      if (thread < D) {
-        z = to_f32(u[args.shape.channels() + head * D + thread]);
-        norm_weight = args.params.norm_weight[thread];
-      }
+      const bf16 z = thread < D ? u[args.shape.channels() + head * D + thread] : bf16{};
       barrier_wait(&shared.loaded[stage], (item / kStages) & 1);
       float4 s[kPasses];
       float4 key_sum = make_float4(0, 0, 0, 0), query_sum = make_float4(0, 0, 0, 0);
@@ -175,7 +201,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
       }
       *reinterpret_cast<float4*>(&shared.partial[warp][0][lane * 4]) = key_sum;
       *reinterpret_cast<float4*>(&shared.partial[warp][1][lane * 4]) = query_sum;
-      __syncthreads();
+      computing_barrier();
       const float factor = shared.factor[h];
       float o = 0.0f;
       if (thread < D) {
@@ -191,7 +217,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
         const float sum = warp_sum(o * o);
         if (lane == 0) shared.output_norms[warp] = sum;
       }
-      __syncthreads();
+      computing_barrier();
       const float4 d = *reinterpret_cast<const float4*>(&shared.delta[lane * 4]);
 #pragma unroll
       for (int i = 0; i < kPasses; ++i) {
@@ -200,24 +226,16 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
             make_float4(factor * s[i].x + k * d.x, factor * s[i].y + k * d.y, factor * s[i].z + k * d.z, factor * s[i].w + k * d.w);
       }
       async_fence();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(&shared.updated[stage]);
       if (thread < D) {
         const float sum = shared.output_norms[0] + shared.output_norms[1] + shared.output_norms[2] + shared.output_norms[3];
         const float r = round_b16(o * rsqrtf(sum * (1.0f / D) + args.eps));
         args.y.data[unit.row.token_begin * args.y.stride[0] + head * args.y.stride[1] + thread] =
-            to_b16(round_b16(norm_weight * r) * silu(z));
-      }
-      __syncthreads();
-      if (thread == 0) {
-        // The stage of the item before: its store has had this item's time to read it.
-        if (item > 0) {
-          bulk_stores_read();
-          begin_load(item - 1 + kStages);
-        }
-        bulk_store(state_of(unit, head), states + static_cast<std::int64_t>(stage) * D * D, kStateBytes);
+            to_b16(round_b16(norm_weight * r) * silu(to_f32(z)));
       }
     }
   }
-  if (thread == 0) bulk_stores_done();
 }
 
 constexpr int kSharedBytes = kStages * kStateBytes + static_cast<int>(sizeof(Shared));

@@ -24,10 +24,8 @@ Result<void> recurrent(const Context& context, const DeviceStep& step, const Del
                               first);
 }
 
-// The conv windows advance after all chunks have read them.
 Result<void> chunked(const Context& context, const DeviceStep& step, const DeltaMixerArgs& args) {
   TANDEM_TRY(chunk_prepare(context, step, args, step.prefill_chunks));
-  TANDEM_TRY(advance_conv_windows(context, step, prepare_part(args), step.decode_rows));
   return chunk_scan(context, step, args);
 }
 

@@ -1,21 +1,11 @@
 #include "ops/cuda/delta_cuda.cuh"
+#include "ops/cuda/delta_window.cuh"
 #include "ops/cuda/device_math.cuh"
 
 namespace tandem::ops::cuda {
 namespace {
 
 constexpr int D = kDeltaHeadDim;
-
-// The token's input of `channel`, `back` tokens before token `t` of `row`: from this step, from the conv
-// window, or zero before the request's start.
-__device__ __forceinline__ float input_before(const DeltaPrepareArgs& args, const DeviceRow& row, int t, int back,
-                                              int channel) {
-  const int at = t - back;
-  if (at >= row.token_begin) return to_f32(args.projected.data[at * args.projected.stride[0] + channel]);
-  const int place = kConvWindow + (at - row.token_begin);  // window: oldest first
-  if (row.base_pos == 0 || place < 0) return 0.0f;
-  return to_f32(args.state.conv[row.slot * args.state.conv_stride + channel * kConvWindow + place]);
-}
 
 // One block of 128 threads a token and 128-channel head: q heads, k heads, then v heads.
 // The window is only read here; advance_kernel writes it once all tokens have read.
@@ -27,8 +17,8 @@ __global__ void __launch_bounds__(D) prepare_kernel(DeviceStep step, DeltaPrepar
   const int head = blockIdx.x;
   const int channel = head * D + threadIdx.x;
   const float4 w = *reinterpret_cast<const float4*>(args.params.conv_weight + channel * kConvTaps);
-  const float sum = w.x * input_before(args, row, t, 3, channel) + w.y * input_before(args, row, t, 2, channel) +
-                    w.z * input_before(args, row, t, 1, channel) + w.w * input_before(args, row, t, 0, channel);
+  const auto before = [&](int back) { return input_before(args.projected, args.state, row, t, back, channel); };
+  const float sum = w.x * before(3) + w.y * before(2) + w.z * before(1) + w.w * before(0);
   const float m = round_b16(silu(round_b16(sum)));
   const int keys = args.shape.key_heads;
   if (head >= 2 * keys) {
@@ -55,18 +45,10 @@ __global__ void gates_kernel(DeltaPrepareArgs args, int first_token, int tokens)
   args.decay.data[t * args.decay.stride[0] + head] = -expf(args.params.a_log[head]) * softplus;
 }
 
-// One thread a row and channel: the last three inputs become the window. Reads all before it writes.
+// One thread a row and channel, after all of the row's tokens have been convolved.
 __global__ void advance_kernel(DeviceStep step, DeltaPrepareArgs args, int first_row) {
-  const DeviceRow row = step.rows[first_row + blockIdx.y];
   const int channel = blockIdx.x * blockDim.x + threadIdx.x;
-  if (channel >= args.shape.channels()) return;
-  const int last = row.token_begin + row.tokens - 1;
-  float inputs[kConvWindow];
-#pragma unroll
-  for (int i = 0; i < kConvWindow; ++i) inputs[i] = input_before(args, row, last, kConvWindow - 1 - i, channel);
-  bf16* window = args.state.conv + row.slot * args.state.conv_stride + channel * kConvWindow;
-#pragma unroll
-  for (int i = 0; i < kConvWindow; ++i) window[i] = to_b16(inputs[i]);
+  if (channel < args.shape.channels()) advance_window(args.projected, args.state, step.rows[first_row + blockIdx.y], channel);
 }
 
 }  // namespace
@@ -80,13 +62,8 @@ Result<void> delta_prepare_rows(const Context& context, const DeviceStep& step, 
   TANDEM_TRY(launched("delta_prepare"));
   gates_kernel<<<(tokens * shape.value_heads + 255) / 256, 256, 0, context.stream>>>(args, first_token, tokens);
   TANDEM_TRY(launched("delta gates"));
-  return advance_conv_windows(context, step, args, first_row);
-}
-
-Result<void> advance_conv_windows(const Context& context, const DeviceStep& step, const DeltaPrepareArgs& args, int first_row) {
-  const int rows = step.total_rows - first_row;
-  if (rows == 0) return {};
-  advance_kernel<<<dim3((args.shape.channels() + 255) / 256, rows), 256, 0, context.stream>>>(step, args, first_row);
+  const dim3 blocks((shape.channels() + 255) / 256, step.total_rows - first_row);
+  advance_kernel<<<blocks, 256, 0, context.stream>>>(step, args, first_row);
   return launched("conv window");
 }
 
