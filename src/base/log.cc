@@ -1,16 +1,17 @@
 #include "base/log.h"
 
 #include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <spdlog/logger.h>
 
 #include <memory>
 
 namespace tandem {
 namespace {
 
+// Never destroyed: a rank thread that could not be joined may still log while the process exits.
 spdlog::logger& logger() {
-  static const auto instance = [] {
-    auto made = spdlog::stderr_color_mt("tandem");
+  static spdlog::logger* const instance = [] {
+    auto* made = new spdlog::logger("tandem", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%H:%M:%S.%e %^%-5l%$ %v");
     return made;
   }();
