@@ -6,11 +6,42 @@
 
 namespace tandem::ops {
 
+Result<DeviceInfo> HostBackend::device() {
+  const HostMemorySize size = host_memory_size();
+  return DeviceInfo{.name = name_,
+                    .address = "",
+                    .uuid = "",
+                    .ordinal = 0,
+                    .total_bytes = size.total_bytes,
+                    .free_bytes = size.free_bytes};
+}
+
 Result<void*> HostBackend::allocate(std::size_t bytes, MemoryUse use, std::string_view what) {
   return memory_.allocate(bytes, use, what);
 }
 
 std::span<const Allocation> HostBackend::allocations() const { return memory_.allocations(); }
+
+Result<LinearWeight> HostBackend::load_linear(std::span<const HostMatrix> parts, std::string_view what) {
+  for (const HostMatrix& part : parts) {
+    if (part.cols != parts.front().cols) {
+      return fail(ErrorKind::Invalid,
+                  fmt::format("[{}] parts have {} and {} columns; stacked ones need equal counts", what,
+                              parts.front().cols, part.cols));
+    }
+  }
+  return pack(parts, Stacked::Plain, what);
+}
+
+Result<LinearWeight> HostBackend::load_gate_up(const HostMatrix& gate, const HostMatrix& up,
+                                               std::string_view what) {
+  if (gate.rows != up.rows || gate.cols != up.cols) {
+    return fail(ErrorKind::Invalid, fmt::format("[{}] gate is {} x {} and up {} x {}; equal ones are needed", what,
+                                                gate.rows, gate.cols, up.rows, up.cols));
+  }
+  const HostMatrix parts[] = {gate, up};
+  return pack(parts, Stacked::GateUp, what);
+}
 
 Result<EmbeddingWeight> HostBackend::load_embedding(const HostMatrix& table) {
   if (table.row_stride != table.cols) {

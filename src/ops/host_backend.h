@@ -1,6 +1,8 @@
 #pragma once
 
 #include <array>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/backend.h"
@@ -16,8 +18,16 @@ namespace tandem::ops {
 // Thread, memory, errors: as Backend.
 class HostBackend : public Backend {
  public:
+  // `name` is what people see: "cpu (amx, 2 threads)".
+  explicit HostBackend(std::string name) : name_(std::move(name)) {}
+
+  [[nodiscard]] Result<DeviceInfo> device() override;
   [[nodiscard]] Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) override;
   [[nodiscard]] std::span<const Allocation> allocations() const override;
+  [[nodiscard]] Result<LinearWeight> load_linear(std::span<const HostMatrix> parts,
+                                                 std::string_view what) override;
+  [[nodiscard]] Result<LinearWeight> load_gate_up(const HostMatrix& gate, const HostMatrix& up,
+                                                  std::string_view what) override;
   // The table is used where it lies: a mapped checkpoint is read row by row as tokens name them.
   [[nodiscard]] Result<EmbeddingWeight> load_embedding(const HostMatrix& table) override;
   [[nodiscard]] Result<const float*> load_vector(std::span<const float> values,
@@ -36,6 +46,11 @@ class HostBackend : public Backend {
   [[nodiscard]] Result<void> synchronize() override { return {}; }
 
  protected:
+  enum class Stacked : bool { Plain, GateUp };
+  // `parts` have equal widths, and of gate and up equal heights.
+  [[nodiscard]] virtual Result<LinearWeight> pack(std::span<const HostMatrix> parts, Stacked stacked,
+                                                  std::string_view what) = 0;
+
   [[nodiscard]] const HostStep& step() const { return step_; }
   [[nodiscard]] SamplerState& sampler() { return sampler_; }
   [[nodiscard]] HostMemory& memory() { return memory_; }
@@ -52,6 +67,7 @@ class HostBackend : public Backend {
     std::size_t count = 0;
   };
 
+  const std::string name_;
   HostMemory memory_;
   HostStep step_;
   SamplerState sampler_;

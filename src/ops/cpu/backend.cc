@@ -31,41 +31,19 @@ std::int64_t linear_tokens(std::int64_t pairs) {
 class CpuBackend final : public HostBackend {
  public:
   explicit CpuBackend(const CpuOptions& options)
-      : isa_(std::min(options.isa, detected_cpu_isa())),
-        team_(std::max(options.threads, 1), options.all_threads),
+      : HostBackend(name_of(options)),
+        isa_(isa_of(options)),
+        team_(threads_of(options), options.all_threads),
         kernels_(cpu::kernels(isa_)),
         linear_(cpu::linear_kernel(isa_)) {}
 
-  Result<DeviceInfo> device() override {
-    const HostMemorySize size = host_memory_size();
-    return DeviceInfo{
-        .name = fmt::format("cpu ({}, {} thread{})", name(isa_), team_.size(), team_.size() == 1 ? "" : "s"),
-        .address = "",
-        .uuid = "",
-        .ordinal = 0,
-        .total_bytes = size.total_bytes,
-        .free_bytes = size.free_bytes};
-  }
-
-  Result<LinearWeight> load_linear(std::span<const HostMatrix> parts, std::string_view what) override {
-    return pack(parts, false, what);
-  }
-  Result<LinearWeight> load_gate_up(const HostMatrix& gate, const HostMatrix& up,
-                                    std::string_view what) override {
-    if (gate.rows != up.rows) {
-      return fail(ErrorKind::Invalid, fmt::format("[{}] gate has {} rows and up {}; equal counts are needed",
-                                                  what, gate.rows, up.rows));
-    }
-    const HostMatrix parts[] = {gate, up};
-    return pack(parts, true, what);
-  }
   // A copy in packed order; the table itself stays where it is mapped and is read a row at a time.
   Result<LinearWeight> tie_head(const EmbeddingWeight& embedding) override {
     const HostMatrix table{.data = embedding.table,
                            .rows = embedding.vocab,
                            .cols = embedding.hidden,
                            .row_stride = embedding.hidden};
-    return pack({&table, 1}, false, "head, tied to the embedding");
+    return pack({&table, 1}, Stacked::Plain, "head, tied to the embedding");
   }
   Result<std::vector<bf16>> read_back(const LinearWeight& weight) override {
     return cpu::unpack(*static_cast<const PackedWeight*>(weight.packed));
@@ -185,6 +163,12 @@ class CpuBackend final : public HostBackend {
   cpu::Shop shop() {
     return {.team = team_, .kernels = kernels_, .step = step(), .scratch = worker_scratch_.data};
   }
+  static CpuIsa isa_of(const CpuOptions& options) { return std::min(options.isa, detected_cpu_isa()); }
+  static int threads_of(const CpuOptions& options) { return std::max(options.threads, 1); }
+  static std::string name_of(const CpuOptions& options) {
+    const int threads = threads_of(options);
+    return fmt::format("cpu ({}, {} thread{})", name(isa_of(options)), threads, threads == 1 ? "" : "s");
+  }
   static const PackedWeight& packed(const LinearWeight& weight) {
     return *static_cast<const PackedWeight*>(weight.packed);
   }
@@ -209,18 +193,12 @@ class CpuBackend final : public HostBackend {
     return make_room(inputs_, tokens * widest_, "linear inputs");
   }
 
-  Result<LinearWeight> pack(std::span<const HostMatrix> parts, bool gate_up, std::string_view what) {
+  Result<LinearWeight> pack(std::span<const HostMatrix> parts, Stacked stacked,
+                            std::string_view what) override {
     auto weight = std::make_unique<PackedWeight>();
-    weight->gate_up = gate_up;
+    weight->gate_up = stacked == Stacked::GateUp;
     weight->cols = parts.empty() ? 0 : parts.front().cols;
-    for (const HostMatrix& part : parts) {
-      if (part.cols != weight->cols) {
-        return fail(ErrorKind::Invalid,
-                    fmt::format("[{}] parts have {} and {} columns; stacked ones need equal counts", what,
-                                weight->cols, part.cols));
-      }
-      weight->rows += part.rows;
-    }
+    for (const HostMatrix& part : parts) weight->rows += part.rows;
     TANDEM_ASSIGN(void* memory, allocate(weight->bytes(), MemoryUse::Weights, what));
     weight->blocks = static_cast<bf16*>(memory);
     cpu::pack(*weight, parts, team_);

@@ -12,24 +12,11 @@ namespace {
 
 class ReferenceBackend final : public HostBackend {
  public:
-  Result<DeviceInfo> device() override {
-    const HostMemorySize size = host_memory_size();
-    return DeviceInfo{.name = "cpu (reference, 1 thread)",
-                      .address = "",
-                      .uuid = "",
-                      .ordinal = 0,
-                      .total_bytes = size.total_bytes,
-                      .free_bytes = size.free_bytes};
-  }
+  ReferenceBackend() : HostBackend("cpu (reference, 1 thread)") {}
 
-  Result<LinearWeight> load_linear(std::span<const HostMatrix> parts, std::string_view what) override {
+  Result<LinearWeight> pack(std::span<const HostMatrix> parts, Stacked, std::string_view what) override {
     LinearWeight weight;
     for (const HostMatrix& part : parts) {
-      if (part.cols != parts.front().cols) {
-        return fail(ErrorKind::Invalid,
-                    fmt::format("[{}] parts have {} and {} columns; stacked ones need equal counts", what,
-                                parts.front().cols, part.cols));
-      }
       weight.rows += part.rows;
       weight.cols = part.cols;
     }
@@ -43,12 +30,6 @@ class ReferenceBackend final : public HostBackend {
     }
     weight.packed = copy;
     return weight;
-  }
-
-  Result<LinearWeight> load_gate_up(const HostMatrix& gate, const HostMatrix& up,
-                                    std::string_view what) override {
-    const HostMatrix parts[] = {gate, up};
-    return load_linear(parts, what);
   }
 
   Result<LinearWeight> tie_head(const EmbeddingWeight& embedding) override {
