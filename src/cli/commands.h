@@ -18,6 +18,7 @@ void add_tokenize(CLI::App& app, Action& action);
 void add_fabricate(CLI::App& app, Action& action);
 void add_gate(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_chat(CLI::App& app, Action& action);
 void add_soak(CLI::App& app, Action& action);
 
 }  // namespace tandem::cli

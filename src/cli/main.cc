@@ -9,6 +9,7 @@ constexpr char kAbout[] =
     "Tandem serves Qwen3.5 models on one or several devices of one host.\n\n"
     "  tandem serve                                   the bundled small model, on the CPU\n"
     "  tandem serve ~/models/Qwen3.5-4B --device cuda --tp 2\n"
+    "  tandem chat                                    talks with it at the terminal\n"
     "  tandem inspect 4B --tp 2 --memory 80G          what would fit, without a GPU or the weights\n";
 
 }  // namespace
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
   tandem::cli::add_fabricate(app, action);
   tandem::cli::add_gate(app, action);
   tandem::cli::add_bench(app, action);
+  tandem::cli::add_chat(app, action);
   tandem::cli::add_soak(app, action);
   CLI11_PARSE(app, argc, argv);
 

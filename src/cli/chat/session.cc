@@ -1,0 +1,225 @@
+#include "cli/chat/session.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+
+namespace tandem::cli::chat {
+
+namespace json = boost::json;
+
+const std::map<std::string, Range>& setting_ranges() {
+  static const std::map<std::string, Range> ranges = {
+      {"temperature", {0, 2, false}},       {"top_p", {0, 1, false}},           {"top_k", {-1, 1e6, true}},
+      {"min_p", {0, 1, false}},             {"presence_penalty", {-2, 2, false}}, {"frequency_penalty", {-2, 2, false}},
+      {"repetition_penalty", {0.01, 100, false}}, {"max_tokens", {1, 1e9, true}}, {"seed", {0, 9007199254740991.0, true}}};
+  return ranges;
+}
+
+namespace {
+
+void put(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string trim(const std::string& text) {
+  const std::size_t first = text.find_first_not_of(" \t\n"), last = text.find_last_not_of(" \t\n");
+  return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
+}
+
+// A model's answer must not move the cursor or change the terminal: controls but line breaks and tabs go.
+std::string harmless(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if (c1) ++i;
+    else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') out += text[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+void Session::tell(const std::string& text) const {
+  put(terminal_.colours() ? fmt::format("\x1b[2m{}\x1b[0m\n", text) : text + "\n");
+}
+
+void Session::refuse(const std::string& text) {
+  failed_ = true;
+  std::fflush(stdout);
+  std::fputs((terminal_.colours() ? fmt::format("\x1b[31m{}\x1b[0m\n", text) : text + "\n").c_str(), stderr);
+}
+
+int Session::run() {
+  if (terminal_.interactive()) tell(fmt::format("{}. Enter sends, Alt+Enter makes a new line, Ctrl-C stops an answer, /help lists commands.", answerer_.name()));
+  for (;;) {
+    const auto message = terminal_.read_message(terminal_.interactive() ? "> " : "");
+    if (!message) break;
+    const std::string line = trim(*message);
+    if (line.empty()) continue;
+    if (line[0] == '/' && line.find('\n') == std::string::npos) {
+      if (!command(line)) break;
+      continue;
+    }
+    messages_.push_back({{"role", "user"}, {"content", *message}});
+    ask();
+  }
+  return failed_ && !terminal_.interactive() ? 1 : 0;
+}
+
+bool Session::command(const std::string& line) {
+  const std::size_t space = std::min(line.find(' '), line.size());
+  const std::string name = line.substr(0, space), rest = trim(line.substr(space));
+  if (name == "/quit" || name == "/exit") return false;
+  if (name == "/help") {
+    help();
+  } else if (name == "/system") {
+    if (!rest.empty()) system_ = rest == "none" ? "" : rest;
+    tell(system_.empty() ? "There is no system prompt." : "System prompt: " + system_);
+  } else if (name == "/reset") {
+    messages_.clear();
+    tell("The conversation begins anew.");
+  } else if (name == "/retry") {
+    retry();
+  } else if (name == "/settings") {
+    rest.empty() ? show_settings() : change_setting(rest);
+  } else if (name == "/save" || name == "/load") {
+    const Result<void> done = rest.empty() ? Result<void>(fail(ErrorKind::Invalid, name + " needs a file's name"))
+                                           : name == "/save" ? save(rest) : load(rest);
+    if (!done) refuse(done.error().message);
+    else tell(fmt::format("{} messages {} {}", messages_.size(), name == "/save" ? "saved to" : "loaded from", rest));
+  } else {
+    refuse(fmt::format("There is no {}; /help lists the commands. A message that begins with / needs a space before it.", name));
+  }
+  return true;
+}
+
+void Session::help() const {
+  tell("/system [TEXT|none]        show or set the system prompt\n"
+       "/settings [NAME VALUE]     show or change a setting; VALUE default restores it\n"
+       "/retry                     answer the last message again\n"
+       "/reset                     forget the conversation\n"
+       "/save FILE, /load FILE     the conversation as JSON\n"
+       "/quit                      end (also Ctrl-D)\n"
+       "Enter sends; Alt+Enter, Ctrl-J or a backslash at the end make a new line; arrows edit and leaf through\n"
+       "earlier messages; Ctrl-C stops an answer.");
+}
+
+void Session::show_settings() const {
+  std::string text = fmt::format("thinking {}", settings_.thinking ? "on" : "off");
+  for (const auto& [name, range] : setting_ranges()) {
+    const auto found = settings_.numbers.find(name);
+    text += found == settings_.numbers.end() ? fmt::format("\n{} default", name) : fmt::format("\n{} {}", name, found->second);
+  }
+  tell(text);
+}
+
+void Session::change_setting(const std::string& rest) {
+  const std::size_t space = std::min(rest.find_first_of(" ="), rest.size());
+  const std::string name = rest.substr(0, space), value = trim(rest.substr(std::min(space + 1, rest.size())));
+  if (name == "thinking") {
+    if (value != "on" && value != "off") return refuse("thinking is on or off");
+    settings_.thinking = value == "on";
+    return tell("thinking " + value);
+  }
+  const auto range = setting_ranges().find(name);
+  if (range == setting_ranges().end()) {
+    std::string names = "thinking";
+    for (const auto& [other, ignored] : setting_ranges()) names += ", " + other;
+    return refuse(fmt::format("There is no setting '{}'; there are {}", name, names));
+  }
+  if (value == "default") {
+    settings_.numbers.erase(name);
+    return tell(name + " default");
+  }
+  double number = 0;
+  const auto [end, bad] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const auto [low, high, integer] = range->second;
+  if (bad != std::errc() || end != value.data() + value.size() || !(number >= low && number <= high) || (integer && number != std::floor(number)))
+    return refuse(fmt::format("{} = '{}'; {} from {} to {} works, or default", name, value, integer ? "a whole number" : "a number", low, high));
+  settings_.numbers[name] = number;
+  tell(fmt::format("{} {}", name, number));
+}
+
+void Session::retry() {
+  if (!messages_.empty() && messages_.back().at("role").as_string() == "assistant") messages_.pop_back();
+  if (messages_.empty()) return refuse("There is no message to answer.");
+  ask();
+}
+
+Result<void> Session::save(const std::string& file) const {
+  json::object all{{"system", system_}, {"messages", messages_}};
+  if (!(std::ofstream(file) << json::serialize(all) << "\n")) return fail(ErrorKind::Io, "cannot write " + file);
+  return {};
+}
+
+Result<void> Session::load(const std::string& file) {
+  std::ifstream in(file);
+  const std::string text((std::istreambuf_iterator<char>(in)), {});
+  if (!in && text.empty()) return fail(ErrorKind::Io, "cannot read " + file);
+  boost::system::error_code bad;
+  const json::value value = json::parse(text, bad);
+  const auto wrong = [&file] { return fail(ErrorKind::Invalid, file + " is no conversation: {\"system\": ..., \"messages\": [{\"role\": ..., \"content\": ...}, ...]}"); };
+  if (bad || !value.is_object()) return wrong();
+  const json::value* const messages = value.as_object().if_contains("messages");
+  const json::value* const system = value.as_object().if_contains("system");
+  if (!messages || !messages->is_array() || (system && !system->is_string())) return wrong();
+  for (const json::value& message : messages->as_array()) {
+    if (!message.is_object()) return wrong();
+    const json::value* const role = message.as_object().if_contains("role");
+    const json::value* const content = message.as_object().if_contains("content");
+    if (!role || !role->is_string() || !content || !content->is_string()) return wrong();
+  }
+  messages_ = messages->as_array();
+  system_ = system ? std::string(system->as_string()) : "";
+  return {};
+}
+
+void Session::ask() {
+  json::array all;
+  if (!system_.empty()) all.push_back({{"role", "system"}, {"content", system_}});
+  all.insert(all.end(), messages_.begin(), messages_.end());
+  std::string text;
+  bool thinking = false;
+  const auto begin = std::chrono::steady_clock::now();
+  auto first = begin;
+  const auto say = [&](const std::string& thought, const std::string& piece) {
+    if (first == begin) first = std::chrono::steady_clock::now();
+    if (!thought.empty()) {
+      if (!thinking) put(terminal_.colours() ? "\x1b[2;3m" : "[thinking] ");
+      thinking = true;
+      put(harmless(thought));
+    }
+    if (piece.empty()) return;
+    if (thinking) put(terminal_.colours() ? "\x1b[0m\n\n" : "\n\n");
+    thinking = false;
+    std::string shown = piece;
+    if (text.empty()) shown.erase(0, std::min(shown.find_first_not_of(" \n"), shown.size()));
+    text += shown;
+    put(harmless(shown));
+  };
+  g_interrupted = false;
+  const Result<Ending> ending = answerer_.answer(all, settings_, say, g_interrupted);
+  if (thinking && terminal_.colours()) put("\x1b[0m");
+  if (thinking || !text.empty()) put("\n");
+  if (!text.empty()) messages_.push_back({{"role", "assistant"}, {"content", text}});
+  if (!ending) {
+    if (text.empty()) messages_.pop_back();  // the question may be asked in other words
+    return refuse(ending.error().message);
+  }
+  if (!terminal_.interactive()) return;
+  if (ending->reason == "interrupted") return tell("(stopped)");
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - first).count();
+  std::string line = fmt::format("({} tokens", ending->completion_tokens);
+  if (ending->completion_tokens > 4 && seconds > 0) line += fmt::format(", {:.1f} a second", (ending->completion_tokens - 1) / seconds);
+  tell(line + (ending->reason == "length" ? ", cut by the limit)" : ")"));
+}
+
+}  // namespace tandem::cli::chat

@@ -1,0 +1,257 @@
+#include "cli/chat/terminal.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include "text/utf8.h"
+
+namespace tandem::cli::chat {
+
+std::atomic<bool> g_interrupted = false;
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_interrupted = true; };
+  sigaction(SIGINT, &action, nullptr);  // without SA_RESTART: a blocking read returns
+}
+
+namespace {
+
+// Keys come one by one and unechoed while it lives.
+class RawMode {
+ public:
+  RawMode() {
+    tcgetattr(STDIN_FILENO, &before_);
+    termios raw = before_;
+    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON | BRKINT | INPCK | ISTRIP);
+    raw.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON | IEXTEN | ISIG);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+  }
+  ~RawMode() { tcsetattr(STDIN_FILENO, TCSADRAIN, &before_); }
+  RawMode(const RawMode&) = delete;
+
+ private:
+  termios before_{};
+};
+
+void put(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) return;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+std::size_t columns() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// Whether keys wait already, as when a long text was pasted: drawing can wait for the last of them.
+bool keys_wait() {
+  pollfd waiting{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  return poll(&waiting, 1, 0) > 0;
+}
+
+constexpr int kEnd = -1;
+
+}  // namespace
+
+Terminal::Terminal() : interactive_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+  const char* const term = std::getenv("TERM");
+  if (term && std::string_view(term) == "dumb") interactive_ = false;
+  colours_ = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR") && interactive_;
+}
+
+std::optional<std::string> Terminal::read_message(const std::string& prompt) {
+  g_interrupted = false;
+  if (!interactive_) return read_plain();
+  const RawMode raw;
+  put("\x1b[?2004h");  // pasted text comes marked
+  auto message = read_edited(prompt);
+  put("\x1b[?2004l\r\n");
+  if (message) history_.add(*message);
+  return message;
+}
+
+std::optional<std::string> Terminal::read_plain() {
+  std::string message;
+  for (;;) {
+    std::size_t end;
+    while ((end = pending_.find('\n')) == std::string::npos) {
+      char buffer[4096];
+      const ssize_t got = read(STDIN_FILENO, buffer, sizeof buffer);
+      if (got <= 0) {
+        if (pending_.empty() && message.empty()) return std::nullopt;
+        end = pending_.size();
+        break;
+      }
+      pending_.append(buffer, static_cast<std::size_t>(got));
+    }
+    const bool last = end == pending_.size();
+    std::string line = pending_.substr(0, end);
+    pending_.erase(0, last ? end : end + 1);
+    if (line.ends_with('\r')) line.pop_back();
+    const bool goes_on = line.ends_with('\\') && !last;
+    if (goes_on) line.back() = '\n';
+    message += line;
+    if (!goes_on) return text::to_utf8(message);
+  }
+}
+
+int Terminal::read_byte() {
+  unsigned char byte = 0;
+  for (;;) {
+    const ssize_t got = read(STDIN_FILENO, &byte, 1);
+    if (got == 1) return byte;
+    if (got == 0 || errno != EINTR) return kEnd;
+  }
+}
+
+std::string Terminal::read_character(int first) {
+  std::string bytes(1, static_cast<char>(first));
+  const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : first >= 0xC0 ? 1 : 0;
+  for (int i = 0; i < more; ++i) {
+    const int byte = read_byte();
+    if (byte == kEnd) break;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  return text::to_utf8(bytes);
+}
+
+std::string Terminal::read_paste() {
+  constexpr std::string_view kStop = "\x1b[201~";
+  std::string bytes;
+  while (!bytes.ends_with(kStop)) {
+    const int byte = read_byte();
+    if (byte == kEnd) return bytes;
+    bytes.push_back(static_cast<char>(byte));
+  }
+  bytes.resize(bytes.size() - kStop.size());
+  std::string text;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == '\r') {
+      text += '\n';
+      if (i + 1 < bytes.size() && bytes[i + 1] == '\n') ++i;
+    } else if (static_cast<unsigned char>(bytes[i]) >= 0x20 || bytes[i] == '\n' || bytes[i] == '\t') {
+      text += bytes[i];
+    }
+  }
+  return text::to_utf8(text);
+}
+
+std::string Terminal::read_escape() {
+  pollfd waiting{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  if (poll(&waiting, 1, 50) <= 0) return {};  // the key itself
+  int byte = read_byte();
+  if (byte == '\r' || byte == '\n') return "\r";
+  if (byte == 'b' || byte == 'f') return byte == 'b' ? "1;5D" : "1;5C";
+  if (byte != '[' && byte != 'O') return {};
+  std::string found;
+  do {
+    byte = read_byte();
+    if (byte == kEnd) return {};
+    found.push_back(static_cast<char>(byte));
+  } while (byte < 0x40 || byte > 0x7E);
+  return found;
+}
+
+void Terminal::draw(const std::string& prompt) {
+  const Rows rows = lay_out(buffer_, prompt, columns());
+  std::string out = "\x1b[?25l\r";
+  if (drawn_row_ > 0) out += "\x1b[" + std::to_string(drawn_row_) + "A";
+  out += "\x1b[J";
+  for (std::size_t i = 0; i < rows.rows.size(); ++i) {
+    if (i > 0) out += "\r\n";
+    if (i == 0 && colours_) out += "\x1b[1;32m" + prompt + "\x1b[0m" + rows.rows[0].substr(prompt.size());
+    else out += rows.rows[i];
+  }
+  if (const std::size_t up = rows.rows.size() - 1 - rows.cursor_row; up > 0) out += "\x1b[" + std::to_string(up) + "A";
+  out += "\r";
+  if (rows.cursor_column > 0) out += "\x1b[" + std::to_string(rows.cursor_column) + "C";
+  out += "\x1b[?25h";
+  drawn_row_ = rows.cursor_row;
+  put(out);
+}
+
+void Terminal::leaf(const std::string* entry) {
+  if (entry) buffer_.set(*entry);
+}
+
+std::optional<std::string> Terminal::read_edited(const std::string& prompt) {
+  buffer_.set({});
+  drawn_row_ = 0;
+  draw(prompt);
+  for (;;) {
+    const int key = read_byte();
+    switch (key) {
+      case kEnd: return std::nullopt;
+      case 0x04:  // Ctrl-D
+        if (buffer_.text().empty()) return std::nullopt;
+        buffer_.erase_after();
+        break;
+      case 0x03:  // Ctrl-C
+        if (buffer_.text().empty()) put("\r\n(Ctrl-D or /quit ends)\r\n");
+        buffer_.set({});
+        if (drawn_row_ > 0) put("\r\x1b[" + std::to_string(drawn_row_) + "A\x1b[J");
+        drawn_row_ = 0;
+        break;
+      case '\r':
+        if (buffer_.text().ends_with('\\') && buffer_.cursor() == buffer_.text().size()) {
+          buffer_.erase_before();
+          buffer_.insert("\n");
+          break;
+        }
+        while (buffer_.down()) {}
+        buffer_.line_end();
+        draw(prompt);
+        return buffer_.text();
+      case '\n': buffer_.insert("\n"); break;
+      case 0x01: buffer_.line_begin(); break;
+      case 0x02: buffer_.left(); break;
+      case 0x05: buffer_.line_end(); break;
+      case 0x06: buffer_.right(); break;
+      case 0x08:
+      case 0x7F: buffer_.erase_before(); break;
+      case 0x0B: buffer_.erase_to_line_end(); break;
+      case 0x0C:
+        put("\x1b[H\x1b[2J");
+        drawn_row_ = 0;
+        break;
+      case 0x15: buffer_.erase_to_line_begin(); break;
+      case 0x17: buffer_.erase_word_before(); break;
+      case 0x10: leaf(history_.older(buffer_.text())); break;
+      case 0x0E: leaf(history_.newer()); break;
+      case 0x1B: {
+        const std::string escape = read_escape();
+        if (escape == "\r") buffer_.insert("\n");
+        else if (escape == "200~") buffer_.insert(read_paste());
+        else if (escape == "A") { if (!buffer_.up()) leaf(history_.older(buffer_.text())); }
+        else if (escape == "B") { if (!buffer_.down()) leaf(history_.newer()); }
+        else if (escape == "C") buffer_.right();
+        else if (escape == "D") buffer_.left();
+        else if (escape == "1;5C" || escape == "1;3C") buffer_.word_right();
+        else if (escape == "1;5D" || escape == "1;3D") buffer_.word_left();
+        else if (escape == "H" || escape == "1~" || escape == "7~") buffer_.line_begin();
+        else if (escape == "F" || escape == "4~" || escape == "8~") buffer_.line_end();
+        else if (escape == "3~") buffer_.erase_after();
+        break;
+      }
+      case '\t': buffer_.insert("\t"); break;
+      default:
+        if (key >= 0x20) buffer_.insert(read_character(key));
+    }
+    if (!keys_wait()) draw(prompt);
+  }
+}
+
+}  // namespace tandem::cli::chat

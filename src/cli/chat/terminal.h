@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "cli/chat/line_buffer.h"
+
+namespace tandem::cli::chat {
+
+// Set by SIGINT (Ctrl-C outside of read_message) and read by whoever gives an answer.
+extern std::atomic<bool> g_interrupted;
+// From now on SIGINT sets g_interrupted and ends blocking reads; nothing else.
+void catch_interrupts();
+
+// Where messages are typed. On a terminal: a line editor with history; Enter sends, Alt+Enter, Ctrl-J or a
+// pasted line break makes a new line, a backslash at the end too; Ctrl-C empties the line, Ctrl-D on an
+// empty one ends. Elsewhere: plain lines; a backslash at a line's end joins the next one.
+//
+// Thread: one. The terminal is raw only inside read_message.
+class Terminal {
+ public:
+  Terminal();
+
+  [[nodiscard]] bool interactive() const { return interactive_; }
+  [[nodiscard]] bool colours() const { return colours_; }
+
+  // Nothing: the input has ended.
+  [[nodiscard]] std::optional<std::string> read_message(const std::string& prompt);
+
+ private:
+  [[nodiscard]] std::optional<std::string> read_plain();
+  [[nodiscard]] std::optional<std::string> read_edited(const std::string& prompt);
+  [[nodiscard]] int read_byte();
+  [[nodiscard]] std::string read_character(int first);
+  [[nodiscard]] std::string read_paste();
+  // Of an escape sequence: its parameters and last byte, as "A", "1;5C", "200~"; "\r" for Alt+Enter.
+  [[nodiscard]] std::string read_escape();
+  void draw(const std::string& prompt);
+  void leaf(const std::string* entry);
+
+  bool interactive_, colours_;
+  LineBuffer buffer_;
+  History history_;
+  std::size_t drawn_row_ = 0;  // where the cursor was left, from the message's first row
+  std::string pending_;        // read ahead of plain lines
+};
+
+}  // namespace tandem::cli::chat

@@ -1,0 +1,253 @@
+"""`tandem chat` at a pseudo-terminal and in a pipe: the editor's keys, commands, interruption, both kinds of model."""
+
+import fcntl
+import json
+import os
+import pathlib
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cases"))
+from servers import fake, path_from, script  # noqa: E402, F401
+
+TANDEM = str(path_from("TANDEM_BIN", "build/release/tandem"))
+
+
+class Terminal:
+    def __init__(self, *arguments, columns=100):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        self.slave = slave  # kept open, to look at its modes
+        self.process = subprocess.Popen([TANDEM, "chat", *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), env={**os.environ, "TERM": "xterm"})
+        self.raw = ""
+
+    def read(self, seconds):
+        if not select.select([self.master], [], [], seconds)[0]:
+            return False
+        try:
+            piece = os.read(self.master, 65536)
+        except OSError:
+            return False
+        self.raw += piece.decode(errors="replace")
+        return True
+
+    def text(self, since=0):
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw[since:]).replace("\r", "")
+
+    def expect(self, words, since=0, seconds=60):
+        end = time.monotonic() + seconds
+        while words not in self.text(since):
+            assert time.monotonic() < end and (self.process.poll() is None or self.read(0.2)), (words, self.text(since)[-1500:])
+            self.read(0.2)
+        return self
+
+    def prompt(self):
+        """Until the editor waits for a key: the terminal is raw then."""
+        end = time.monotonic() + 60
+        while termios.tcgetattr(self.slave)[3] & termios.ICANON:
+            assert time.monotonic() < end, self.text()[-1500:]
+            self.read(0.02)
+        while self.read(0.05):
+            pass
+        return self
+
+    def keys(self, text):
+        os.write(self.master, text.encode())
+
+    def say(self, text, answer):
+        """A line and its answer; what came since."""
+        self.prompt()
+        since = len(self.raw)
+        self.keys(text + "\r")
+        self.expect(answer, since)
+        return since
+
+    def quit(self):
+        self.prompt().keys("/quit\r")
+        end = time.monotonic() + 20
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.1)
+        assert self.process.wait(5) == 0, self.text()[-1500:]
+        assert termios.tcgetattr(self.slave)[3] & termios.ECHO  # as it was
+        self.close()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for end in (self.master, self.slave):
+            if end >= 0:
+                os.close(end)
+        self.master = self.slave = -1
+
+
+@pytest.fixture
+def chat(fake):
+    opened = []
+
+    def start(*arguments, **more):
+        opened.append(Terminal(*(arguments or ("--url", fake.base)), **more))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.close()
+
+
+def sent(terminal, tmp_path):
+    """The conversation as the program has it."""
+    file = tmp_path / "chat.json"
+    terminal.say(f"/save {file}", "saved to")
+    return json.loads(file.read_text())
+
+
+def test_answers_come_and_the_conversation_is_kept(chat, tmp_path):
+    t = chat()
+    t.say("hello " + script(say="Good morning."), "Good morning.")
+    t.say("again " + script(say="Good evening."), "tokens")
+    kept = sent(t, tmp_path)
+    assert [m["role"] for m in kept["messages"]] == ["user", "assistant"] * 2
+    assert [m["content"] for m in kept["messages"]][1::2] == ["Good morning.", "Good evening."]
+    t.say("/reset", "anew")
+    assert sent(t, tmp_path)["messages"] == []
+    t.say("/system Be brief.", "System prompt: Be brief.")
+    t.say(f"/load {tmp_path / 'chat.json'}", "0 messages loaded")
+    t.quit()
+
+
+def test_lines_are_edited_with_the_usual_keys(chat, tmp_path):
+    t = chat()
+    t.prompt()
+    t.keys("wörld漢\x1b[D\x7f")           # left over 漢, backspace takes d
+    t.keys("\x01hello \x05!")              # to the beginning, to the end
+    t.keys("\x1b[1;5D\x1b[1;5Dmy \x05\r")  # two words back
+    t.expect("tokens")
+    assert sent(t, tmp_path)["messages"][0]["content"] == "my hello wörl漢!"
+    t.quit()
+
+
+def test_a_message_may_have_several_lines(chat, tmp_path):
+    t = chat()
+    t.prompt()
+    t.keys("one\x1b\rtwo\x0athree\\\rfour\x1b[200~\r\nfi\tve\x1b[31m\x1b[201~\r")
+    t.expect("tokens")
+    assert sent(t, tmp_path)["messages"][0]["content"] == "one\ntwo\nthree\nfour\nfi\tve[31m"
+    t.quit()
+
+
+def test_earlier_messages_are_leafed_through(chat, tmp_path):
+    t = chat()
+    t.say("first", "tokens")
+    t.say("second", "tokens")
+    t.prompt().keys("draft\x1b[A\x1b[A\x1b[B\x1b[A!\r")
+    time.sleep(0.1)
+    t.prompt()
+    assert [m["content"] for m in sent(t, tmp_path)["messages"]][::2] == ["first", "second", "first!"]
+    t.quit()
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path, fake):
+    t = chat()
+    t.prompt()
+    t.keys("slow " + script(say="word " * 500, delay_ms=20) + "\r")
+    t.expect("\nword word")  # the answer, not the echo of the message
+    t.keys("\x03")
+    t.expect("(stopped)")
+    fake.wait_for("vllm:num_requests_running", 0)
+    t.prompt().keys("half a line\x03")       # on a line: empties it
+    t.say("next " + script(say="Still here."), "Still here.")
+    kept = sent(t, tmp_path)["messages"]
+    assert [m["role"] for m in kept] == ["user", "assistant"] * 2 and kept[2]["content"].startswith("next")
+    t.prompt().keys("\x03")
+    t.expect("Ctrl-D or /quit ends").prompt().keys("\x04")
+    while t.process.poll() is None:
+        t.read(0.1)
+    assert t.process.wait(10) == 0
+
+
+def test_settings_are_checked_and_used(chat):
+    t = chat()
+    since = t.say("/settings temperature 9", "from 0 to 2")
+    t.say("/settings nothing 1", "there are thinking")
+    t.say("/settings max_tokens 4", "max_tokens 4")
+    t.say("x " + script(say="abcdefgh"), "cut by the limit")
+    assert "abcd" in t.text(since) and "abcde" not in t.text(since).split("x @@")[-1].split("@@\n")[-1]
+    t.say("/settings max_tokens default", "max_tokens default")
+    t.say("/retry", "abcdefgh")
+    t.say("/settings", "temperature default")
+    t.say("/nope", "There is no /nope")
+    t.say("/help", "/retry")
+    t.quit()
+
+
+def test_thinking_is_shown_apart(chat, tmp_path):
+    t = chat()
+    t.say("/settings thinking on", "thinking on")
+    t.say("x " + script(say="a thought</think>\n\nan answer"), "an answer")
+    assert sent(t, tmp_path)["messages"][1]["content"] == "an answer"
+    t.quit()
+
+
+def test_an_answer_cannot_control_the_terminal(chat):
+    t = chat()
+    since = t.say("x " + script(say="red\x1b[31m bell\x07 title\x1b]0;x\x07 c1\u009b2J end."), "end.")
+    answer = t.raw[since:].split("@@")[-1]
+    assert "\x07" not in answer and "\x1b[31m" not in answer and "\x1b]" not in answer and "\u009b" not in answer
+    t.quit()
+
+
+def test_refusals_are_told_and_the_question_is_taken_back(chat, tmp_path):
+    t = chat()
+    t.say("x " + script(say="nothing", fail_after=0), "fail")
+    assert sent(t, tmp_path)["messages"] == []
+    t.quit()
+
+
+@pytest.mark.parametrize("columns", [20, 40])
+def test_a_narrow_terminal_wraps(chat, tmp_path, columns):
+    t = chat(columns=columns)
+    t.prompt().keys("words " * 20 + "漢字" * 10 + "\x01X\r")
+    t.expect("tokens")
+    assert sent(t, tmp_path)["messages"][0]["content"] == "X" + "words " * 20 + "漢字" * 10
+    t.quit()
+
+
+def test_the_bundled_model_answers_in_process(chat):
+    t = chat("--device", "cpu", "--temperature", "0")
+    t.expect("tandem-tiny")
+    t.say("What is 17 + 25?", "42")
+    t.prompt().keys("Tell me a very long story.\r")
+    t.keys("\x03")  # before, in or behind the answer: the program goes on
+    t.say("What is 2 + 3?", "tokens")
+    t.quit()
+
+
+def piped(text, *arguments):
+    done = subprocess.run([TANDEM, "chat", *arguments], input=text, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_without_a_terminal_lines_are_messages_and_answers_are_plain(fake):
+    status, out, _ = piped("one " + script(say="First.") + "\ntwo \\\n" + script(say="Second.") + "\n", "--url", fake.base + "/v1/")
+    assert (status, out) == (0, "First.\nSecond.\n")
+    assert piped("What is 17 + 25?\n", "--device", "cpu", "--temperature", "0")[:2] == (0, "17 + 25 = 42.\n")
+
+
+@pytest.mark.parametrize("url, words", [("https://example.org", "http://HOST"), ("http://", "http://HOST"), ("http://127.0.0.1:1", "cannot connect")])
+def test_servers_that_cannot_be_are_refused_by_name(url, words):
+    status, _, err = piped("x\n", "--url", url)
+    assert status == 1 and words in err
+
+
+def test_a_failed_answer_in_a_pipe_is_a_failed_run(fake):
+    status, out, err = piped("x " + script(say="no", fail_after=0) + "\n", "--url", fake.base)
+    assert status == 1 and out == "" and err
