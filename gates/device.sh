@@ -1,50 +1,176 @@
 #!/usr/bin/env bash
 # Gates on a GPU machine, from the bundle that scripts/bundle.sh makes; builds nothing. Prints one table at the end:
-# gate, backend, degree, result, figure. Logs lie under $OUT (default: a new folder in the system's temporary one).
+# gate, backend, degree, result, figure. $OUT (default: a new folder in the system's temporary one) gets the table, the
+# figures and the picture, and all logs in one archive, renewed after every part. $WORK keeps fabricated checkpoints.
+# The exit status is the number of gates that did not pass, figures below their floor included.
 #
-#   gates/device.sh ops     every CUDA operator against the reference
-#   gates/device.sh hf      the Hugging Face gate on every fixture
-#   gates/device.sh bench   operators, then workloads on the fabricated 4B geometry
-#   gates/device.sh all     all three
+#   gates/device.sh ops        every CUDA operator against the reference
+#   gates/device.sh hf         the Hugging Face gate on every fixture, those of real size included
+#   gates/device.sh mutations  every fault of the mutation table must fail the gate of the 4B geometry
+#   gates/device.sh soak       random requests on the device against the CPU's operators, and against itself alone
+#   gates/device.sh sanitize   compute-sanitizer's memcheck, racecheck and initcheck on a small model
+#   gates/device.sh smoke      tandem serve: streaming chat, 64 concurrent requests over HTTP
+#   gates/device.sh bench      operators and workloads on the fabricated 4B geometry, against the floors of gates/floors.py
+#   gates/device.sh trace      a decoding stream's timeline: launches, gaps, where a step's time goes
+#   gates/device.sh p1         gates/device_p1.sh: tensor parallelism, on a machine with several GPUs
+#   gates/device.sh all        everything but p1, in this order
 set -uo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
-out=${OUT:-$(mktemp -d)}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+[ "$what" = p1 ] && exec gates/device_p1.sh "${@:2}"
+case $what in ops | hf | mutations | soak | sanitize | smoke | bench | trace | all) ;; *) sed -n '2,16p' "$0" && exit 2 ;; esac
+results=${OUT:-$(mktemp -d)}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/logs
+work=${WORK:-$scratch/work}
+mkdir -p "$out" "$work"
 
 cuda_libraries=$(dirname "$(find /usr/local /opt -name 'libcublasLt.so.13' 2>/dev/null | head -n 1)")
 export LD_LIBRARY_PATH="$PWD:$PWD/lib:$cuda_libraries"
+small=gates/fixtures/r2-g4-untied.json
 
 rows=()
 failures=0
 row() {  # gate, result, figure
-  rows+=("$(printf '%-28s cuda     TP1  %-5s %s' "$1" "$2" "$3")")
-  [ "$2" = pass ] || failures=$((failures + 1))
+  rows+=("$(printf '%-30s cuda     TP1  %-7s %s' "$1" "$2" "$3")")
+  [ "$2" = pass ] || [ "$2" = note ] || failures=$((failures + 1))
 }
+wanted() { [ "$what" = "$1" ] || [ "$what" = all ]; }
+report() {
+  pack
+  echo "== $1 (${SECONDS} s)"
+}
+pack() {
+  tar -czf "$results/logs.tgz" -C "$scratch" logs
+  for file in table.txt workloads.json workloads-2048.json workloads.txt operators.txt trace.txt decode-step.svg; do
+    [ -f "$out/$file" ] && cp "$out/$file" "$results/"
+  done
+}
+found() { command -v "$1" 2>/dev/null || find /usr/local /opt -name "$1" -type f -perm -u+x 2>/dev/null | head -n 1; }
+make_4b() { [ -f "$work/4b/config.json" ] || ./tandem fabricate 4B "$work/4b" >"$out/fabricate.txt" 2>&1; }
 
-if [ "$what" = ops ] || [ "$what" = all ]; then
-  if timeout 300 ./tandem_cuda_tests >"$out/ops.txt" 2>&1; then result=pass; else result=FAIL; fi
+if wanted ops; then
+  report operators
+  if timeout 150 ./tandem_cuda_tests >"$out/ops.txt" 2>&1; then result=pass; else result=FAIL; fi
   row operators "$result" "$(grep -oE '[0-9]+ tests? from .* ran' "$out/ops.txt" | head -n 1)"
   grep -E 'FAILED|Failure' "$out/ops.txt" | head -n 20
 fi
 
-if [ "$what" = hf ] || [ "$what" = all ]; then
-  for fixture in gates/fixtures/*.json; do
+if wanted hf; then
+  report "Hugging Face gate"
+  : >"$out/hf.txt"
+  for fixture in gates/fixtures/*.json gates/fixtures/device/*.json; do
+    [ -f "$fixture" ] || continue
     name=$(basename "$fixture" .json)
-    if timeout 300 ./tandem gate "$fixture" --device cuda --work "$work" >"$out/hf-$name.txt" 2>&1; then result=pass; else result=FAIL; fi
-    row "hf $name" "$result" "mean $(awk '$1 == "mean" {print $2, "ratio", $6}' "$out/hf-$name.txt")"
-    [ "$result" = pass ] || tail -n 5 "$out/hf-$name.txt"
+    if timeout 100 ./tandem gate "$fixture" --device cuda --work "$work" >"$work/hf.txt" 2>&1; then result=pass; else result=FAIL; fi
+    row "hf $name" "$result" "$(awk '$1 == "mean" {m = $2 " ratio " $6} $1 == "p99" {p = $6} $1 == "regret" {r = $2 " of " $10}
+      END {print "mean " m ", p99 ratio " p ", regret " r}' "$work/hf.txt")"
+    [ "$result" = pass ] || tail -n 5 "$work/hf.txt"
+    cat "$work/hf.txt" >>"$out/hf.txt"
   done
 fi
 
-if [ "$what" = bench ] || [ "$what" = all ]; then
-  timeout 300 ./cuda_operators_bench | tee "$out/operators.txt"
-  ./tandem fabricate 4B "$work/4b" >/dev/null
-  timeout 500 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 \
-    --workload solo,prompt-2k,prompt-8k,batch-8,batch-64,saturate,mixed --json "$out/workloads.json" | tee "$out/workloads.txt"
+if wanted mutations; then
+  report "mutation table"
+  if timeout 150 ./tandem gate gates/fixtures/device/4b.json --device cuda --work "$work" --mutations >"$out/mutations.txt" 2>&1; then result=pass; else result=FAIL; fi
+  row "hf 4b, faults built in" "$result" "$(awk '/: noticed/ {++n; v = substr($0, index($0, "(mean ") + 6) + 0; if (!low || v < low) low = v} /NOT NOTICED/ {++missed}
+    END {print n + 0 " noticed, " missed + 0 " missed; the weakest " low " x floor"}' "$out/mutations.txt")"
+  [ "$result" = pass ] || tail -n 5 "$out/mutations.txt"
 fi
 
-printf '%s\n' "${rows[@]}"
-echo "logs: $out"
-exit "$((failures > 0))"
+if wanted soak; then
+  report soak
+  for against in fast device; do
+    if timeout 150 ./tandem soak --fixture "$small" --work "$work" --device cuda --against "$against" --requests 60 --rounds 3 --seed "${SEED:-1}" \
+      >"$out/soak-$against.txt" 2>&1; then result=pass; else result=FAIL; fi
+    name="soak against the CPU"
+    [ "$against" = device ] && name="soak against itself alone"
+    row "$name" "$result" "$(awk '/^soak/ {for (i = 1; i <= NF; ++i) {if ($i == "requests") n += $(i-1); if ($i ~ /^compared/) t += $(i-2); if ($i == "first") d += $(i-1)}}
+      END {print n + 0 " requests, " t + 0 " tokens, " d + 0 " first differences between near-ties"}' "$out/soak-$against.txt")"
+    [ "$result" = pass ] || tail -n 5 "$out/soak-$against.txt"
+  done
+fi
+
+if wanted sanitize; then
+  report compute-sanitizer
+  sanitizer=$(found compute-sanitizer)
+  [ -f "$work/r2-g4-untied/config.json" ] || ./tandem gate "$small" --device cuda --work "$work" >/dev/null 2>&1
+  for tool in memcheck racecheck initcheck; do
+    [ -n "$sanitizer" ] || continue
+    # The tools keep shadows of the device's memory and share it here, which start-up would take for its own overhead.
+    own=()
+    [ "$tool" = racecheck ] && own=(--kernel-name-exclude kernel_substring=nvjet)
+    timeout 120 "$sanitizer" --tool "$tool" "${own[@]}" --print-limit 1000 ./tandem soak --fixture "$small" --work "$work" --device cuda --reserve-memory 60G \
+      --against fast --requests 6 --rounds 2 --step-deadline 100 --init-deadline 120 --load-deadline 100 >"$out/sanitize-$tool.txt" 2>&1 &
+  done
+  wait
+  for tool in memcheck racecheck initcheck; do
+    if [ -z "$sanitizer" ]; then
+      row "sanitize $tool" note "this machine has no compute-sanitizer"
+      continue
+    fi
+    summary=$(grep -E '(ERROR|RACECHECK) SUMMARY' "$out/sanitize-$tool.txt" | tail -n 1 | sed 's/^=* *//')
+    # cuBLAS's own kernels (nvjet) order their tiles by means that racecheck does not follow: left out, and not counted.
+    reports=$(grep -cE '^=+ (Error: Race|Warning: Race|Invalid|Uninitialized|Program hit|Address .* out of)' "$out/sanitize-$tool.txt")
+    foreign=$(grep -cE '^=+ (Error|Warning): Race .* at nvjet' "$out/sanitize-$tool.txt")
+    if [ -n "$summary" ] && [ "$reports" = "$foreign" ] && [ "$(grep -c '^soak.*SAME' "$out/sanitize-$tool.txt")" = 2 ]; then
+      row "sanitize $tool" pass "0 reports in Tandem's kernels$([ "$tool" = racecheck ] && echo "; cuBLAS's are left out")"
+    elif grep -qiE 'device not supported|unable to|not permitted' "$out/sanitize-$tool.txt" && [ -z "$summary" ]; then
+      row "sanitize $tool" note "this machine refused: $(grep -iE 'device not supported|unable to|not permitted' "$out/sanitize-$tool.txt" | head -n 1)"
+    else
+      row "sanitize $tool" FAIL "${summary:-no summary within 120 s}"
+      grep -E '^=+ [A-Z]' "$out/sanitize-$tool.txt" | sort | uniq -c | sort -rn | head -n 8
+    fi
+  done
+fi
+
+if wanted smoke; then
+  report "HTTP smoke"
+  make_4b
+  for model in models/tandem-tiny "$work/4b"; do
+    name=$(basename "$model")
+    if figure=$(timeout 100 python3 gates/smoke.py ./tandem "$model" "$out/smoke-$name.txt"); then result=pass; else result=FAIL; fi
+    row "smoke $name" "$result" "$figure"
+    [ "$result" = pass ] || tail -n 5 "$out/smoke-$name.txt"
+  done
+fi
+
+if wanted bench; then
+  report "operators' times"
+  timeout 100 ./cuda_operators_bench >"$out/operators.txt" 2>&1
+  report workloads
+  make_4b
+  timeout 150 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 \
+    --workload solo,prompt-2k,prompt-8k,batch-8,batch-64,batch-128,mixed,saturate --json "$out/workloads.json" 2>&1 | tee "$out/workloads.txt"
+  echo "with --max-mixed-tokens 2048" | tee -a "$out/workloads.txt"
+  timeout 80 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 --max-mixed-tokens 2048 \
+    --workload batch-128,saturate --json "$out/workloads-2048.json" 2>&1 | tee -a "$out/workloads.txt"
+fi
+
+if wanted trace; then
+  report timeline
+  make_4b
+  cupti=$(find /usr/local /opt -name 'libcupti.so.13' 2>/dev/null | head -n 1)
+  if [ -f libtandem_trace.so ] && [ -n "$cupti" ]; then
+    for graphs in 0 1; do
+      LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$cupti")" CUDA_INJECTION64_PATH="$PWD/libtandem_trace.so" TANDEM_TRACE_GRAPHS=$graphs \
+        TANDEM_TRACE="$work/trace$graphs.csv" timeout 60 ./tandem bench "$work/4b" --device cuda --max-requests 8 --max-context 4096 --workload solo \
+        --repetitions 1 --output-tokens 128 >"$out/trace-bench$graphs.txt" 2>&1
+    done
+    timeout 60 python3 tools/plot_timeline.py "$work/trace0.csv" --graphs "$work/trace1.csv" --svg "$out/decode-step.svg" --json "$out/trace.json" \
+      --title "One decode step of Qwen3.5-4B on one H200, one stream, traced" >"$out/trace.txt" 2>&1
+    head -n 40 "$out/trace.txt"
+  else
+    row timeline note "libtandem_trace.so or the machine's libcupti.so.13 is missing"
+  fi
+fi
+
+if wanted bench || wanted trace; then
+  while IFS=$'\t' read -r gate result figure; do row "$gate" "$result" "$figure"; done < <(python3 gates/floors.py "$out")
+fi
+
+printf '%s\n' "${rows[@]}" | tee "$out/table.txt"
+pack
+echo "logs: $results; ${SECONDS} s"
+exit "$failures"

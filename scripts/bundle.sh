@@ -3,6 +3,8 @@
 # libraries that are not the system's own, the bundled model and the gates.
 #
 #   scripts/bundle.sh [FOLDER]     default build/bundle; uses build/release and, if there, build/cuda
+#
+# A bundle of more than 32 MiB is refused: it must travel.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build/bundle}
@@ -13,8 +15,9 @@ rm -rf "$out"
 mkdir -p "$out/lib" "$out/models" "$out/gates"
 install -s -m 755 "$release/tandem" "$out/tandem"
 cp -r models/tandem-tiny "$out/models/"
-cp -r gates/fixtures gates/device.sh "$out/gates/" 2>/dev/null || true
-for file in libtandem_cuda.so tandem_cuda_tests cuda_operators_bench; do
+cp -r gates/fixtures gates/*.sh gates/*.py "$out/gates/"
+install -D -m 644 tools/plot_timeline.py "$out/tools/plot_timeline.py"
+for file in libtandem_cuda.so tandem_cuda_tests cuda_operators_bench libtandem_trace.so; do
   [ -f "$cuda/$file" ] && install -s -m 755 "$cuda/$file" "$out/$file"
 done
 
@@ -27,4 +30,10 @@ for program in "$out/tandem" "$out"/*.so "$out"/*_tests; do
 done | sort -u | while read -r library; do
   cp -L "$library" "$out/lib/"
 done
-echo "bundle: $(du -sm "$out" | cut -f1) MiB in $out"
+size=$(du -sm "$out" | cut -f1)
+echo "bundle: $size MiB in $out"
+if [ "$size" -gt 32 ]; then
+  echo "bundle: at most 32 MiB may travel; the largest files are" >&2
+  find "$out" -type f -printf '%s %p\n' | sort -rn | head -n 5 >&2
+  exit 1
+fi
