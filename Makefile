@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda bundle clean
+.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda bundle deb clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' Makefile | expand -t 14
@@ -49,6 +49,9 @@ cuda: setup      ## compile the CUDA backend (needs nvcc)
 
 bundle: build    ## a folder that runs on another host: build/bundle
 	@scripts/bundle.sh
+
+deb: build       ## a Debian package: build/tandem_VERSION_amd64.deb
+	@scripts/deb.sh
 
 clean:           ## remove build products
 	@rm -rf build
