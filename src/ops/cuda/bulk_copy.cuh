@@ -69,6 +69,12 @@ __device__ __forceinline__ void tensor_load(void* shared, const void* map, int x
                "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
                : "memory");
 }
+__device__ __forceinline__ void tensor_load(void* shared, const void* map, int x, int y, int z, int w, std::uint64_t* barrier) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(
+                   shared_address(shared)),
+               "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(shared_address(barrier))
+               : "memory");
+}
 __device__ __forceinline__ void barrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }

@@ -93,7 +93,7 @@ Result<void*> CudaBackend::pinned(std::size_t bytes) {
   return memory;
 }
 
-Result<LinearWeight> CudaBackend::load_stacked(std::span<const HostMatrix> parts, std::string_view what) {
+Result<LinearWeight> CudaBackend::load_stacked(std::span<const HostMatrix> parts, bool gate_up, std::string_view what) {
   auto stacked = std::make_unique<DeviceMatrix>();
   for (const HostMatrix& part : parts) stacked->rows += part.rows;
   stacked->cols = parts.front().cols;
@@ -105,27 +105,28 @@ Result<LinearWeight> CudaBackend::load_stacked(std::span<const HostMatrix> parts
     TANDEM_TRY(upload_.copy(context_, part, to));
     to += part.rows * part.cols;
   }
+  TANDEM_ASSIGN(stacked->units, block_units(*stacked, gate_up));
   const LinearWeight weight{stacked.get(), stacked->rows, stacked->cols};
   matrices_.push_back(std::move(stacked));
   return weight;
 }
 
 Result<LinearWeight> CudaBackend::load_linear(std::span<const HostMatrix> parts, std::string_view what) {
-  return load_stacked(parts, what);
+  return load_stacked(parts, false, what);
 }
 
 Result<LinearWeight> CudaBackend::load_gate_up(const HostMatrix& gate, const HostMatrix& up, std::string_view what) {
   const HostMatrix parts[] = {gate, up};
-  return load_stacked(parts, what);
+  return load_stacked(parts, true, what);
 }
 
 Result<EmbeddingWeight> CudaBackend::load_embedding(const HostMatrix& table) {
-  TANDEM_ASSIGN(const LinearWeight weight, load_stacked({&table, 1}, "embedding"));
+  TANDEM_ASSIGN(const LinearWeight weight, load_stacked({&table, 1}, false, "embedding"));
   return EmbeddingWeight{matrix(weight).data, weight.rows, weight.cols};
 }
 
 Result<LinearWeight> CudaBackend::tie_head(const EmbeddingWeight& embedding) {
-  matrices_.push_back(std::make_unique<DeviceMatrix>(DeviceMatrix{embedding.table, embedding.vocab, embedding.hidden}));
+  matrices_.push_back(std::make_unique<DeviceMatrix>(DeviceMatrix{embedding.table, embedding.vocab, embedding.hidden, {}}));
   return LinearWeight{matrices_.back().get(), embedding.vocab, embedding.hidden};
 }
 
@@ -178,6 +179,9 @@ Result<void> CudaBackend::reserve(const StepLimits& limits) {
   TANDEM_ASSIGN(void* partials, allocate(decode_partials_bytes(std::max(limits.max_rows, kPrefillTokensAtOnce), kMaxQueryHeads), MemoryUse::Scratch,
                                          "split attention partials"));
   attention_partials_ = static_cast<float*>(partials);
+  TANDEM_ASSIGN(void* const block_state, allocate(2 * sizeof(unsigned long long), MemoryUse::Scratch, "grid barrier"));
+  TANDEM_ASSIGN(void* const block_partials, allocate(DecodeBlock::kPartialsBytes, MemoryUse::Scratch, "decode block partials"));
+  TANDEM_TRY(block_.prepare(block_state, block_partials));
   TANDEM_ASSIGN(void* gathered, allocate(logit_rows * static_cast<std::size_t>(hidden_) * sizeof(bf16), MemoryUse::Scratch,
                                          "head input"));
   gathered_ = static_cast<bf16*>(gathered);
@@ -202,8 +206,11 @@ Result<void> CudaBackend::embed(const EmbedArgs& args) { return cuda::embed(cont
 Result<void> CudaBackend::norm(const NormArgs& args) { return cuda::norm(context_, args); }
 
 Result<void> CudaBackend::reduce_add_norm(const ReduceAddNormArgs& args) {
-  if (args.comm->world() > 1)
+  if (args.comm->world() > 1) {
+    TANDEM_ASSIGN(const bool fused, peer_reduce_add_norm(args));
+    if (fused) return {};
     TANDEM_TRY(args.comm->all_reduce(args.partial.data, args.partial.size(0) * args.partial.size(1)));
+  }
   return add_norm(context_, args);
 }
 
@@ -234,6 +241,11 @@ Result<void> CudaBackend::gated_norm(const GatedNormArgs& args) { return cuda::g
 Result<void> CudaBackend::delta_mixer(const DeltaMixerArgs& args) {
   TANDEM_TRY(delta_decode(context_, steps_.step(), args));
   return delta_prefill(context_, steps_.step(), args);
+}
+
+Result<void> CudaBackend::block(const BlockArgs& args) {
+  TANDEM_ASSIGN(const bool fused, block_.run(context_, args));
+  return fused ? Result<void>{} : Backend::block(args);
 }
 
 Result<void> CudaBackend::head(const HeadArgs& args) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "ops/cuda/block_cuda.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/linear.h"
 #include "ops/cuda/sample_cuda.h"
@@ -49,6 +50,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> delta_rule(const DeltaRuleArgs& args) override;
   [[nodiscard]] Result<void> gated_norm(const GatedNormArgs& args) override;
   [[nodiscard]] Result<void> delta_mixer(const DeltaMixerArgs& args) override;
+  [[nodiscard]] Result<void> block(const BlockArgs& args) override;
   [[nodiscard]] Result<void> head(const HeadArgs& args) override;
   [[nodiscard]] Result<void> sample(const SampleArgs& args) override;
   [[nodiscard]] Result<void> note_prompt() override;
@@ -76,7 +78,7 @@ class CudaBackend final : public Backend {
     int logit_rows = 0;
     cudaGraphExec_t graph = nullptr;
   };
-  [[nodiscard]] Result<LinearWeight> load_stacked(std::span<const HostMatrix> parts, std::string_view what);
+  [[nodiscard]] Result<LinearWeight> load_stacked(std::span<const HostMatrix> parts, bool gate_up, std::string_view what);
   [[nodiscard]] Result<void*> pinned(std::size_t bytes);
 
   Context context_;
@@ -84,6 +86,7 @@ class CudaBackend final : public Backend {
   WeightUpload upload_;
   StepUpload steps_;
   Sampler sampler_;
+  DecodeBlock block_;
   std::vector<Allocation> allocations_;
   std::vector<void*> device_memory_;
   std::vector<void*> pinned_memory_;

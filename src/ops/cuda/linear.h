@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cublasLt.h>
+#include <cuda.h>
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -18,6 +20,8 @@ struct DeviceMatrix {
   const bf16* data = nullptr;
   std::int64_t rows = 0;
   std::int64_t cols = 0;
+  // How the decode block fetches it, if it can: see block_cuda.h.
+  std::optional<CUtensorMap> units;
 };
 
 // Products through cuBLASLt. One per rank (R1.5). Algorithms are chosen per weight shape and token

@@ -25,14 +25,14 @@ Encode encoder() {
 }  // namespace
 
 Result<CUtensorMap> tensor_map(const void* base, std::span<const std::uint64_t> sizes, std::span<const std::uint64_t> stride_bytes,
-                               std::span<const std::uint32_t> box) {
+                               std::span<const std::uint32_t> box, CUtensorMapL2promotion promotion) {
   const Encode encode = encoder();
   if (!encode) return fail(ErrorKind::Device, "the driver has no cuTensorMapEncodeTiled; CUDA 12 or newer is needed");
   CUtensorMap map;
   constexpr std::array<std::uint32_t, 5> kDense = {1, 1, 1, 1, 1};
   const CUresult status = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, static_cast<cuuint32_t>(sizes.size()), const_cast<void*>(base),
                                  sizes.data(), stride_bytes.data(), box.data(), kDense.data(), CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                                 CU_TENSOR_MAP_SWIZZLE_128B, promotion, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) return fail(ErrorKind::Device, "cuTensorMapEncodeTiled: error " + std::to_string(status));
   return map;
 }
