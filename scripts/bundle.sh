@@ -17,7 +17,7 @@ install -s -m 755 "$release/tandem" "$out/tandem"
 cp -r models/tandem-tiny "$out/models/"
 cp -r gates/fixtures gates/*.sh gates/*.py "$out/gates/"
 install -D -m 644 tools/plot_timeline.py "$out/tools/plot_timeline.py"
-for file in libtandem_cuda.so tandem_cuda_tests cuda_operators_bench libtandem_trace.so; do
+for file in libtandem_cuda.so libtandem_trace.so tandem_cuda_tests tandem_cuda_rank_tests cuda_operators_bench peer_bench; do
   [ -f "$cuda/$file" ] && install -s -m 755 "$cuda/$file" "$out/$file"
 done
 
@@ -30,9 +30,9 @@ for program in "$out/tandem" "$out"/*.so "$out"/*_tests; do
 done | sort -u | while read -r library; do
   cp -L "$library" "$out/lib/"
 done
-size=$(du -sm "$out" | cut -f1)
-echo "bundle: $size MiB in $out"
-if [ "$size" -gt 32 ]; then
+bytes=$(find "$out" -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
+echo "bundle: $(awk "BEGIN {printf \"%.1f\", $bytes / 1048576}") MiB in $out"
+if [ "$bytes" -gt $((32 * 1048576)) ]; then
   echo "bundle: at most 32 MiB may travel; the largest files are" >&2
   find "$out" -type f -printf '%s %p\n' | sort -rn | head -n 5 >&2
   exit 1
