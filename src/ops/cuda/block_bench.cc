@@ -13,7 +13,7 @@
 // The decode block at the shapes of Qwen3.5-4B, one rank: alone with a cold L2, fused and as its operators; then in
 // a row of layers with delta mixers between, as a step has them, where the next block starts beside the mixer.
 //
-//   block_bench [sweep]     sweep: also other lengths of the ring (shared memory) and units in flight
+//   block_bench [sweep]     sweep: also other numbers of units in flight
 
 namespace tandem::ops::cuda {
 namespace {
@@ -198,12 +198,12 @@ void bench_all(CudaBackend& backend, bool sweep) {
     print("layer of 16, as operators", tokens, bench.time_layers(tokens, kCount, [&](int i) { return bench.unfused(tokens, i); }) / kCount, bytes, copy);
   }
   if (!sweep) return;
-  for (const int tokens : {1, 2, 8})
-    for (const std::size_t shared : {std::size_t{160}, std::size_t{196}, std::size_t{227}})
-      for (const int in_flight : {1, 2, 3, 4, 6, 8}) {
-        const BlockTuning tuning{.in_flight = in_flight, .shared_bytes = shared * 1024};
+  for (const int tokens : {1, 8})
+    for (const int busy : {3, 4, 6})
+      for (const int idle : {1, 2, 3, 4}) {
+        const BlockTuning tuning{.in_flight_busy = busy, .in_flight_idle = idle};
         const double us = bench.time_layers(tokens, kCount, [&](int i) { return bench.fused(tokens, i, tuning); }) / kCount;
-        std::printf("T:%d shared %3zu KiB, %d units in flight: %6.1f us a layer\n", tokens, shared, in_flight, us);
+        std::printf("T:%d %d units in flight while busy, %d while idle: %6.1f us a layer\n", tokens, busy, idle, us);
         std::fflush(stdout);
       }
 }

@@ -93,7 +93,8 @@ Result<bool> DecodeBlock::run(const Context& context, const BlockArgs& args, con
   kernel.mixed_width = static_cast<int>(args.out.cols);
   kernel.act_width = static_cast<int>(args.down.cols);
   kernel.projected_width = static_cast<int>(args.next.rows);
-  kernel.in_flight = std::min(tuning.in_flight, kernel.stages - 1);
+  kernel.in_flight_busy = std::min(tuning.in_flight_busy, kernel.stages - 1);
+  kernel.in_flight_idle = std::min(tuning.in_flight_idle, kernel.stages - 1);
   kernel.share = (tokens * hidden / 2 + grid - 1) / grid;
   kernel.eps = args.eps;
   TANDEM_TRY(launch_block_kernel(context, kernel));

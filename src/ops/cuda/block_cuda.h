@@ -14,7 +14,8 @@ namespace tandem::ops::cuda {
 // Settings that a bench varies; the defaults are the best of block_bench.
 struct BlockTuning {
   int stages = kBlockMostStages;                 // of the ring at most, 16 KiB each
-  int in_flight = 3;                             // units asked for at a time
+  int in_flight_busy = 4;                        // units asked for at a time while blocks multiply
+  int in_flight_idle = 2;                        // and while they wait for the mixer or each other
   std::size_t shared_bytes = kBlockSharedLimit;  // of a block
 };
 

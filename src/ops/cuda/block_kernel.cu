@@ -10,9 +10,10 @@
 // A step of few tokens is a stream of weights through the device; everything else has to happen while they flow.
 // So one warp (the producer) does nothing but fetch weights, 16 KiB units in the order of use, into a ring in shared
 // memory. Weights depend on nothing: it starts before the mixer has ended and does not stop at the grid barriers
-// between the products. It asks for few units at a time: whatever is asked for stands in a queue before the barriers'
-// and the other warps' own small loads, whose latency is what the ring has to bridge. (With the whole ring in flight
-// at once a longer ring won nothing: every barrier took longer by as much.) The other warps multiply what has arrived:
+// between the products. It asks for few units at a time, and for fewer yet while nobody multiplies: whatever is asked
+// for stands in a queue before the barriers' and the other warps' own small loads, whose latency is what the ring has
+// to bridge. (With the whole ring in flight at once a longer ring won nothing: every barrier took longer by as much.)
+// The other warps multiply what has arrived:
 //
 //   out:      partial sums of [T, H]            -> scratch; barrier
 //   norm:     residual += sum of the partials, then the norm of [T, H], every block for itself, into shared memory
@@ -80,27 +81,24 @@ struct Shared {
   float4 sums[2][kBlockConsumers][32];  // of a tile, by warp; two, so that one barrier a tile is enough
   float squares[kBlockConsumers];
   Run runs[kProducts];
+  volatile int in_flight;  // units that the producer may have asked for and not got
   std::uint64_t full[kBlockMostStages], empty[kBlockMostStages];  // of the ring's stages
 };
 
-__device__ void produce(const BlockKernelArgs& args, const Run* runs, Ring ring) {
+__device__ void produce(const BlockKernelArgs& args, const Shared& shared, Ring ring) {
   Ring landing = ring;  // the unit that has to be there before the next is asked for
   int in_flight = 0;
 #pragma unroll 1
   for (int product = kOut; product < kProducts; ++product) {
     const BlockProduct& p = args.products[product];
     const int chunk_step = kUnitCols / 64, strip_step = p.split.chunks * chunk_step, end_row = p.split.tiles * p.rows_a_tile;
-    const Run run = runs[product];
+    const Run run = shared.runs[product];
     int row = run.tile * p.rows_a_tile, chunk = (run.group * p.split.chunks + run.first) * chunk_step, left_in_strip = p.split.chunks - run.first;
 #pragma unroll 1
     for (int left = run.units; left > 0; --left, ring.advance()) {
       barrier_wait(&ring.empty[ring.at], ring.phase ^ 1);
-      if (in_flight == args.in_flight) {
-        barrier_wait(&landing.full[landing.at], landing.phase);
-        landing.advance();
-      } else {
-        ++in_flight;
-      }
+      for (; in_flight >= shared.in_flight; --in_flight, landing.advance()) barrier_wait(&landing.full[landing.at], landing.phase);
+      ++in_flight;
       barrier_expect(&ring.full[ring.at], kUnitBytes);
       tensor_load(ring.stage(), &p.map, 0, row, 0, chunk, &ring.full[ring.at]);
       chunk += chunk_step;
@@ -374,7 +372,9 @@ struct Consumer {
         add(product - 1);
         norm(product == kGateUp ? args.norms[1] : nullptr);
       }
+      if (thread == 0) shared.in_flight = args.in_flight_busy;
       if (args.products[product].split.tiles > 0) multiply(product);
+      if (thread == 0) shared.in_flight = args.in_flight_idle;
     }
     if (blockIdx.x > 0) return;
     if (thread == 0) barrier.close();
@@ -402,12 +402,14 @@ __global__ void __launch_bounds__(kThreads, 1) block_kernel(const __grid_constan
   rest += args.hidden_width * sizeof(float);
   auto* const x = reinterpret_cast<bf16*>(rest);
   auto* const pieces = reinterpret_cast<std::uint8_t*>(x + args.tokens * args.x_stride);
-  if (threadIdx.x == 0)
+  if (threadIdx.x == 0) {
 #pragma unroll 1
     for (int i = 0; i < args.stages; ++i) {
       barrier_init(&shared.full[i], 1);
       barrier_init(&shared.empty[i], kBlockConsumers);
     }
+    shared.in_flight = args.in_flight_idle;
+  }
   if (threadIdx.x < kProducts) shared.runs[threadIdx.x] = Run::of(args.products[threadIdx.x].split);
   barrier_init_fence();
   __syncthreads();
@@ -415,7 +417,7 @@ __global__ void __launch_bounds__(kThreads, 1) block_kernel(const __grid_constan
   const int warp = threadIdx.x / 32;
   const Ring ring{memory, shared.full, shared.empty, args.stages};
   if (warp == kBlockConsumers) {
-    if (threadIdx.x % 32 == 0) produce(args, shared.runs, ring);
+    if (threadIdx.x % 32 == 0) produce(args, shared, ring);
     return;
   }
   Consumer{args, shared, ring, pieces, x, weight, static_cast<int>(threadIdx.x), warp, static_cast<int>(threadIdx.x % 32)}.run();

@@ -40,7 +40,7 @@ struct BlockKernelArgs {
   int tokens, hidden_width, mixed_width, act_width, projected_width;
   int slots_a_group[2];  // pieces of a strip at most, of out and down
   int stages;            // of the ring
-  int in_flight;         // units asked for and not yet there at most, < stages
+  int in_flight_busy, in_flight_idle;  // units asked for and not yet there, while blocks multiply and else; < stages
   int x_stride;          // elements between tokens of the activations in shared memory
   int share;             // pairs of the hidden values that a block owns
   float eps;
@@ -48,8 +48,8 @@ struct BlockKernelArgs {
 
 // Shared memory of a block.
 [[nodiscard]] std::size_t block_kernel_shared_bytes(const BlockKernelArgs& args);
-// All that a block may have. The mixers' blocks then wait for one of these to end, but with less for the ring every
-// layer was slower, by 2 us a stage pair (block_bench sweep, H200).
+// All that a block may have. The mixers' blocks then wait for one of these to end, but with two units less for the ring
+// every layer took 2 us more (H200, docs/benchmarks).
 inline constexpr std::size_t kBlockSharedLimit = 227 * 1024;
 
 [[nodiscard]] Result<void> prepare_block_kernel();
