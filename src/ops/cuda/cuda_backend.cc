@@ -206,11 +206,8 @@ Result<void> CudaBackend::embed(const EmbedArgs& args) { return cuda::embed(cont
 Result<void> CudaBackend::norm(const NormArgs& args) { return cuda::norm(context_, args); }
 
 Result<void> CudaBackend::reduce_add_norm(const ReduceAddNormArgs& args) {
-  if (args.comm->world() > 1) {
-    TANDEM_ASSIGN(const bool fused, peer_reduce_add_norm(args));
-    if (fused) return {};
+  if (args.comm->world() > 1)
     TANDEM_TRY(args.comm->all_reduce(args.partial.data, args.partial.size(0) * args.partial.size(1)));
-  }
   return add_norm(context_, args);
 }
 
