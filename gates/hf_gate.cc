@@ -49,7 +49,7 @@ class Replayer {
     TANDEM_ASSIGN(const model::Partition partition,
                   model::Partition::make(geometry, rank, options.world, options.linear_attention));
     TANDEM_ASSIGN(made->backend_, make_backend(rank));
-    TANDEM_ASSIGN(made->comm_, group.join(rank, nullptr));
+    TANDEM_ASSIGN(made->comm_, group.join(rank, nullptr, made->backend_->stream()));
     std::size_t longest = 1;
     for (const GatePrompt& prompt : fixture.prompts) longest = std::max(longest, prompt.prompt.size() + prompt.forced.size());
     const int pages = static_cast<int>(memory::pages_for(static_cast<std::int64_t>(longest)));

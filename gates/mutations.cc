@@ -34,6 +34,7 @@ class MutatingBackend final : public Backend {
   MutatingBackend(std::unique_ptr<Backend> inner, Mutation mutation) : inner_(std::move(inner)), mutation_(mutation) {}
 
   Result<DeviceInfo> device() override { return inner_->device(); }
+  void* stream() override { return inner_->stream(); }
   Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) override {
     return inner_->allocate(bytes, use, what);
   }

@@ -87,6 +87,8 @@ void add_gate(CLI::App& app, Action& action) {
   command->add_option("--devices", flags->replica.devices, "Logical device of each rank")->delimiter(',');
   command->add_option("--linear-attention", flags->replica.linear_attention, "replicated or sharded")
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
+  command->add_option("--all-reduce", flags->replica.all_reduce, "Between CUDA ranks: auto, nccl or oneshot")
+      ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
   command->add_option("--ops", flags->replica.ops, "fast or reference")->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
   command->add_option("--cpu-threads", flags->replica.cpu_threads, "Threads of each CPU rank");
   command->add_option("--cpu-isa", flags->replica.cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");

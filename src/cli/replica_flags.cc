@@ -48,6 +48,7 @@ Result<rank::DeviceChoice> choose_devices(const ReplicaFlags& flags) {
   if (!flags.devices.empty() && static_cast<int>(flags.devices.size()) != degree)
     return fail(ErrorKind::Invalid, fmt::format("[devices] {} ordinals ({}) for --tp {}; give one for each rank", flags.devices.size(),
                                                 fmt::join(flags.devices, ","), degree));
+  choice.all_reduce = comm::all_reduce_named(flags.all_reduce).value_or(comm::AllReduce::Auto);
   choice.ordinals = flags.devices;
   for (int i = 0; choice.ordinals.empty() || static_cast<int>(choice.ordinals.size()) < degree; ++i) choice.ordinals.push_back(i);
   return choice;
@@ -81,6 +82,8 @@ void ReplicaFlags::add(CLI::App& app) {
   app.add_option("--devices", devices, "Logical device of each rank, as in 0,1 (default 0,1,...)")->delimiter(',');
   app.add_option("--linear-attention", linear_attention, "Layout under --tp: replicated or sharded")
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
+  app.add_option("--all-reduce", all_reduce, "Between CUDA ranks: auto (by size), nccl, or oneshot (peer writes)")
+      ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
   app.add_option("--max-requests", max_requests, "Requests that hold state at once (default 8 on CPU, 64 on CUDA)");
   app.add_option("--max-context", max_context, "Tokens of one request, prompt and completion (default: the model's, as memory allows)");
   app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");

@@ -18,6 +18,7 @@ struct ReplicaFlags {
   std::optional<int> tp;
   std::vector<int> devices;
   std::string linear_attention = "replicated";
+  std::string all_reduce = "auto";
   std::optional<int> max_requests, max_context, max_step_tokens, max_mixed_tokens;
   std::string mixed = "auto";
   std::string kv_memory, memory, reserve_memory;

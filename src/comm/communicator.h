@@ -33,6 +33,10 @@ class Communicator {
   // waits, after all that was queued before. Errors as above.
   [[nodiscard]] virtual Result<void> barrier() = 0;
 
+  // What went wrong on the device in collectives that were queued and have since ended; nothing where a
+  // collective is done when its call returns. Called after the host has waited for the device. Errors as above.
+  [[nodiscard]] virtual Result<void> check() { return {}; }
+
   // Hash over kind, size and number of every collective so far; equal on all ranks (P2a gate 3).
   [[nodiscard]] virtual std::uint64_t sequence_hash() const = 0;
   [[nodiscard]] virtual std::uint64_t sequence_number() const = 0;

@@ -17,10 +17,12 @@ class Group {
   [[nodiscard]] virtual int world() const = 0;
 
   // Makes the rank's communicator and returns once all ranks have joined. Thread: the rank's, with its
-  // device bound; once per rank. `progress` may be null; else it outlives the communicator.
+  // device bound; once per rank. `progress` may be null; else it outlives the communicator. `stream`:
+  // where the rank's device work is queued (ops::Backend::stream()), null for ranks on the CPU.
   // The communicator keeps what it needs of the group alive. Errors: Deadline (naming who is missing),
   // Poisoned, Device.
-  [[nodiscard]] virtual Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress,
+                                                                   void* stream = nullptr) = 0;
 
   // Ends every present and later wait of every rank with Poisoned and this reason; the first reason
   // stays. Thread: any. Does not wait for a rank.

@@ -30,6 +30,12 @@ const char* name(Collective kind) {
 }
 
 std::string Progress::text() const {
+  if (const DeviceProgress* const now = device.load()) {
+    const std::uint64_t begun = now->begun;
+    if (begun == 0) return "before its first collective";
+    return fmt::format("{} {} number {} ({} elements)", now->ended < begun ? "in" : "after",
+                       name(static_cast<Collective>(now->kind)), begun, now->elements);
+  }
   const std::uint64_t at = number.load();
   if (at == 0) return "before its first collective";
   return fmt::format("{} {} number {} ({} elements)", inside.load() ? "in" : "after", name(kind.load()), at,

@@ -10,6 +10,14 @@ enum class Collective : std::uint8_t { None, AllReduce, Broadcast, Barrier };
 
 [[nodiscard]] const char* name(Collective kind);  // "all_reduce", ...
 
+// What a device writes into host memory as its collectives run: where a rank stands whose thread only waits.
+struct DeviceProgress {
+  volatile std::uint64_t begun;     // number of the collective that runs or ran last; 0: none yet
+  volatile std::uint64_t ended;     // of the one that ended last
+  volatile std::uint32_t kind;      // Collective, of `begun`
+  volatile std::uint32_t elements;  // of `begun`
+};
+
 // Where a rank is in its collectives, for the controller that has to name a stuck rank (R3.2).
 // Thread: written by the rank's, read by any. The fields are read one by one: a snapshot of a rank that
 // is moving may mix two collectives, that of a stuck rank does not.
@@ -18,6 +26,7 @@ struct Progress {
   std::atomic<Collective> kind{Collective::None};
   std::atomic<std::int64_t> elements{0};
   std::atomic<bool> inside{false};
+  std::atomic<const DeviceProgress*> device{nullptr};  // counts in place of the above; lives as long as the group
 
   [[nodiscard]] std::string text() const;  // "in all_reduce number 17 (2560 elements)"
 };

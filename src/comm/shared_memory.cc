@@ -208,7 +208,7 @@ class SharedMemoryGroup final : public Group {
 
   int world() const override { return options_.world; }
 
-  Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress) override {
+  Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress, void*) override {
     if (rank.value < 0 || rank.value >= world()) {
       return fail(ErrorKind::Invalid,
                   fmt::format("[comm] rank {} cannot join a world of {}; ranks are 0 to {}", rank.value,

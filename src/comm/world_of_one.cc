@@ -48,7 +48,7 @@ class WorldOfOne final : public Communicator {
 class GroupOfOne final : public Group {
  public:
   int world() const override { return 1; }
-  Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress) override {
+  Result<std::unique_ptr<Communicator>> join(RankId rank, Progress* progress, void*) override {
     if (rank.value != 0) return fail(ErrorKind::Invalid, fmt_rank(rank));
     TANDEM_TRY(abort_->check());
     return std::make_unique<WorldOfOne>(abort_, progress);

@@ -55,6 +55,9 @@ class Backend {
 
   [[nodiscard]] virtual Result<DeviceInfo> device() = 0;
 
+  // Where the device's work is queued, for comm::Group::join; null on a CPU.
+  [[nodiscard]] virtual void* stream() { return nullptr; }
+
   // Zero-filled device memory, aligned to 256 bytes. Error: Capacity, with what was asked and free.
   [[nodiscard]] virtual Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) = 0;
   [[nodiscard]] virtual std::span<const Allocation> allocations() const = 0;

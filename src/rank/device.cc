@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 #include <string>
-#include <thread>
 
 #include "base/log.h"
+#include "base/thread_team.h"
 #include "comm/shared_memory.h"
 #include "comm/world_of_one.h"
 #include "ops/cpu/backend.h"
@@ -23,6 +23,8 @@ namespace {
 struct CudaLibrary {
   ops::cuda::MakeBackend make_backend = nullptr;
   ops::cuda::DeviceCount device_count = nullptr;
+  ops::cuda::CheckPeers check_peers = nullptr;
+  ops::cuda::MakeGroup make_group = nullptr;
   std::string failure;
 
   CudaLibrary() {
@@ -36,7 +38,9 @@ struct CudaLibrary {
     }
     make_backend = reinterpret_cast<ops::cuda::MakeBackend>(dlsym(library, ops::cuda::kMakeBackend));
     device_count = reinterpret_cast<ops::cuda::DeviceCount>(dlsym(library, ops::cuda::kDeviceCount));
-    if (make_backend == nullptr || device_count == nullptr)
+    check_peers = reinterpret_cast<ops::cuda::CheckPeers>(dlsym(library, ops::cuda::kCheckPeers));
+    make_group = reinterpret_cast<ops::cuda::MakeGroup>(dlsym(library, ops::cuda::kMakeGroup));
+    if (make_backend == nullptr || device_count == nullptr || check_peers == nullptr || make_group == nullptr)
       failure = "libtandem_cuda.so is of another version";
   }
 };
@@ -51,25 +55,17 @@ std::string list(const std::vector<int>& ordinals) { return fmt::format("{}", fm
 
 int cpu_threads_of(const DeviceChoice& choice) {
   if (choice.cpu_threads > 0) return choice.cpu_threads;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(choice.ordinals.size()));
+  return std::max(1, usable_cores() / static_cast<int>(choice.ordinals.size()));
 }
 
-// A rank may spin while it waits only if its peers' teams have cores of their own.
-int spin_of(const DeviceChoice& choice) {
-  const auto threads = static_cast<unsigned>(cpu_threads_of(choice)) * choice.ordinals.size();
-  return threads < std::thread::hardware_concurrency() ? 4000 : 0;
+// Of all ranks' teams. A rank may spin while it waits only if its peers' teams have cores of their own.
+int all_cpu_threads_of(const DeviceChoice& choice) {
+  return cpu_threads_of(choice) * static_cast<int>(choice.ordinals.size());
 }
+int spin_of(const DeviceChoice& choice) { return all_cpu_threads_of(choice) < usable_cores() ? 4000 : 0; }
 
-Result<void> check_cuda_world(const DeviceChoice& choice) {
-  if (choice.ordinals.size() == 1) return {};
-  return fail(
-      ErrorKind::Unsupported,
-      fmt::format(
-          "[tp] {} ranks on CUDA devices cannot reach each other in this build; --tp 1, or --device cpu, "
-          "works",
-          choice.ordinals.size()),
-      "--tp");
+ops::cuda::PeerGroupOptions peers_of(const DeviceChoice& choice) {
+  return {.ordinals = choice.ordinals, .all_reduce = choice.all_reduce};
 }
 
 }  // namespace
@@ -115,7 +111,6 @@ Result<void> check_devices(const DeviceChoice& choice) {
     return fail(ErrorKind::Unsupported, "[ops] reference operators run on the CPU; use --device cpu",
                 "--ops");
   }
-  TANDEM_TRY(check_cuda_world(choice));
   TANDEM_ASSIGN(const int visible, cuda_devices());
   if (static_cast<int>(choice.ordinals.size()) > visible) {
     return refuse(fmt::format("{} ranks, but {} CUDA devices are visible; --tp {} at most works",
@@ -127,6 +122,10 @@ Result<void> check_devices(const DeviceChoice& choice) {
                                 list(choice.ordinals), visible, visible - 1));
     }
   }
+  if (choice.ordinals.size() == 1) return {};
+  TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
+  const ops::cuda::PeerGroupOptions peers = peers_of(choice);
+  if (Error error; !cuda->check_peers(&peers, &error)) return fail(std::move(error));
   return {};
 }
 
@@ -140,7 +139,7 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const DeviceChoice& choice, R
     return backend;
   }
   if (choice.ops == OpsKind::Reference) return ops::make_reference_backend();
-  return ops::make_cpu_backend({.threads = cpu_threads_of(choice)});
+  return ops::make_cpu_backend({.threads = cpu_threads_of(choice), .all_threads = all_cpu_threads_of(choice)});
 }
 
 Result<std::shared_ptr<comm::Group>> make_group(const DeviceChoice& choice, Nanoseconds init_deadline,
@@ -148,9 +147,14 @@ Result<std::shared_ptr<comm::Group>> make_group(const DeviceChoice& choice, Nano
   const int world = static_cast<int>(choice.ordinals.size());
   if (world == 1) return comm::make_world_of_one();
   if (choice.kind == DeviceKind::Cuda) {
-    return fail(ErrorKind::Unsupported,
-                fmt::format("[tp] {} ranks on CUDA devices have no communicator yet; --tp 1 works", world),
-                "--tp");
+    TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
+    ops::cuda::PeerGroupOptions peers = peers_of(choice);
+    peers.join_deadline = init_deadline;
+    peers.collective_deadline = step_deadline;
+    std::shared_ptr<comm::Group> group;
+    Error error;
+    if (!cuda->make_group(&peers, &group, &error)) return fail(std::move(error));
+    return group;
   }
   return comm::make_shared_memory({.world = world,
                                    .join_deadline = init_deadline,

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "comm/all_reduce.h"
 #include "comm/group.h"
 #include "ops/backend.h"
 
@@ -25,6 +26,7 @@ struct DeviceChoice {
   OpsKind ops = OpsKind::Fast;
   std::vector<int> ordinals = {0};  // one per rank, logical (R6.1)
   int cpu_threads = 0;              // of one CPU rank's team; 0: cores / ranks, at least 1
+  comm::AllReduce all_reduce = comm::AllReduce::Auto;  // of CUDA ranks
 };
 
 inline constexpr int kMaxOrdinals = 16;

@@ -11,6 +11,7 @@
 #include "ops/cuda/embed.cuh"
 #include "ops/cuda/head_cuda.cuh"
 #include "ops/cuda/norm.cuh"
+#include "ops/cuda/peer_group.h"
 #include "ops/cuda/swiglu.cuh"
 
 namespace tandem::ops::cuda {
@@ -147,7 +148,8 @@ Result<void> CudaBackend::reserve(const StepLimits& limits) {
   TANDEM_TRY(upload_.finish(context_));
   for (const auto& weight : matrices_) {
     hidden_ = weight->rows == limits.vocab ? weight->cols : hidden_;
-    TANDEM_TRY(gemm_.prepare(*weight, weight->rows == limits.vocab ? limits.max_logit_rows : limits.max_tokens));
+    // A gate-up matrix may have as many rows as the head.
+    TANDEM_TRY(gemm_.prepare(*weight, std::max(limits.max_tokens, limits.max_logit_rows)));
   }
   const auto slots = static_cast<std::size_t>(limits.slots) + 1;
   const auto logit_rows = static_cast<std::size_t>(limits.max_logit_rows);
@@ -206,8 +208,11 @@ Result<void> CudaBackend::embed(const EmbedArgs& args) { return cuda::embed(cont
 Result<void> CudaBackend::norm(const NormArgs& args) { return cuda::norm(context_, args); }
 
 Result<void> CudaBackend::reduce_add_norm(const ReduceAddNormArgs& args) {
-  if (args.comm->world() > 1)
+  if (args.comm->world() > 1) {
+    TANDEM_ASSIGN(const bool fused, peer_reduce_add_norm(args));
+    if (fused) return {};
     TANDEM_TRY(args.comm->all_reduce(args.partial.data, args.partial.size(0) * args.partial.size(1)));
+  }
   return add_norm(context_, args);
 }
 

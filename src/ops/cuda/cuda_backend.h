@@ -26,6 +26,7 @@ class CudaBackend final : public Backend {
   ~CudaBackend() override;
 
   [[nodiscard]] Result<DeviceInfo> device() override;
+  [[nodiscard]] void* stream() override { return context_.stream; }
   [[nodiscard]] Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) override;
   [[nodiscard]] std::span<const Allocation> allocations() const override { return allocations_; }
 

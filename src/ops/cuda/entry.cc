@@ -23,3 +23,20 @@ extern "C" int tandem_cuda_device_count(tandem::Error* error) {
                                                 "; use --device cpu, or install the NVIDIA driver"};
   return -1;
 }
+
+extern "C" bool tandem_cuda_check_peers(const tandem::ops::cuda::PeerGroupOptions* options, tandem::Error* error) {
+  const auto plan = tandem::ops::cuda::plan_peers(*options);
+  if (!plan) *error = plan.error();
+  return plan.has_value();
+}
+
+extern "C" bool tandem_cuda_make_group(const tandem::ops::cuda::PeerGroupOptions* options,
+                                       std::shared_ptr<tandem::comm::Group>* group, tandem::Error* error) {
+  auto made = tandem::ops::cuda::make_peer_group(*options);
+  if (!made) {
+    *error = made.error();
+    return false;
+  }
+  *group = std::move(*made);
+  return true;
+}
