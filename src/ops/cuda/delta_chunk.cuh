@@ -20,6 +20,10 @@
 //
 // Chunks of a step follow each other without gaps whatever their lengths, so all of it fits the mixer's scratch:
 // query and key fill args.q, w fills args.v, scores take 128 Hv of args.k's 512 Hk bytes a token.
+//
+// Limits: 1 to kMostHeadsAKey value heads a key head, value heads even in number (rows of the projection begin at
+// multiples of 8 bytes). Memory: prepare reads 2 C and writes 512 Hk + 648 Hv bytes a token, scan reads these and
+// writes 256 Hv; beside them scan is bound by its chain of products, chunk after chunk (about 1.2 us a chunk).
 namespace tandem::ops::cuda {
 
 inline constexpr int kChunk = 64;
