@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""llama.cpp and Tandem on the same fabricated checkpoint, in turn, on this machine's CPU; prints ratios.
+
+    python3 tools/bench_llama_cpp.py --work FOLDER [--rounds 5] [--json out.json]
+
+FOLDER, outside the repository, keeps what takes long: llama.cpp, built there from the source package llama-cpp-python
+0.3.36; the fabricated checkpoint; the same weights as a GGUF file in bfloat16. The conversion is llama.cpp's own and
+needs a Python with torch and transformers (--python). Both programs use the same threads, the same prompt length and
+greedy decoding of 64 tokens after a short prompt. Measure on a quiet machine; the best of the rounds counts, and the
+median is printed beside it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+PACKAGE = "llama-cpp-python==0.3.36"
+PROMPT, DECODE = 512, 64
+
+CONVERT = """
+import runpy, sys
+source, model, out = sys.argv[1:]
+sys.path[:0] = [source, source + "/gguf-py"]
+import conversion.base
+# A fabricated tokenizer is none that the converter knows; the family's rule is named instead.
+conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen35"
+sys.argv = ["convert", model, "--outfile", out, "--outtype", "bf16", "--no-mtp"]
+runpy.run_path(source + "/convert_hf_to_gguf.py", run_name="__main__")
+"""
+
+
+def run(command, **more):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **more)
+    if done.returncode:
+        sys.exit(f"failed ({done.returncode}): {' '.join(map(str, command))}\n{(done.stdout + done.stderr)[-3000:]}")
+    return done.stdout
+
+
+def build_llama(work):
+    program = work / "b/bin/llama-bench"
+    source = work / "llama_cpp_python-0.3.36/vendor/llama.cpp"
+    if not source.exists():
+        print("fetching", PACKAGE, flush=True)
+        run([sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", "llama-cpp-python", "-d", work, PACKAGE])
+        run(["tar", "-xzf", next(work.glob("llama_cpp_python-*.tar.gz")), "-C", work])
+    if not program.exists():
+        print("building llama.cpp (long)", flush=True)
+        run(["cmake", "-S", source, "-B", work / "b", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF",
+             "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_OPENSSL=OFF"])
+        run(["ninja", "-C", work / "b", "llama-bench"])
+    return source, program
+
+
+def prepare(work, options):
+    model, gguf = work / "m08", work / "m08.gguf"
+    if not (model / "config.json").exists():
+        run([options.tandem, "fabricate", "0.8B", model])
+    source, program = build_llama(work)
+    if not gguf.exists():
+        part = work / "m08.part.gguf"
+        run([options.python, "-c", CONVERT, source, model, part])
+        part.rename(gguf)
+    return model, gguf, program
+
+
+def tandem(options, model, work):
+    """(decode tokens/s, prompt tokens/s)"""
+    out = work / "tandem.json"
+    common = [options.tandem, "bench", model, "--device", "cpu", "--cpu-threads", options.threads, "--max-requests", 1, "--max-context", 2048,
+              "--repetitions", 1, "--json", out, *(["--cpu-isa", options.isa] if options.isa else [])]
+    run([*common, "--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE])
+    decode = 1000 / json.loads(out.read_text())[0]["tpot_ms"]["p50"]
+    run([*common, "--workload", "prompt-2k", "--prompt-tokens", PROMPT, "--output-tokens", 1])
+    return decode, PROMPT / (json.loads(out.read_text())[0]["ttft_ms"]["p50"] / 1000)
+
+
+def llama(options, gguf, program):
+    rows = json.loads(run([program, "-m", gguf, "-t", options.threads, "-p", PROMPT, "-n", DECODE, "-r", 1, "-o", "json"]))
+    speed = {row["n_gen"] > 0: row["avg_ts"] for row in rows}
+    return speed[True], speed[False]
+
+
+def shares(options, model, work):
+    """What the forward pass spends on each kind of operator, where the program can tell."""
+    done = subprocess.run([str(options.tandem), "bench", "--help"], capture_output=True, text=True)
+    if "--shares" not in done.stdout:
+        return None
+    out = []
+    for name, flags in (("prompt", ["--workload", "prompt-2k", "--prompt-tokens", PROMPT, "--output-tokens", 1]),
+                        ("decode", ["--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE])):
+        out.append(name + "\n" + run([options.tandem, "bench", model, "--device", "cpu", "--cpu-threads", options.threads, "--max-requests", 1,
+                                      "--max-context", 2048, "--repetitions", 1, "--shares", *flags]))
+    return "\n".join(out)
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--work", type=pathlib.Path, required=True, help="folder outside the repository")
+    arguments.add_argument("--tandem", type=pathlib.Path, default=ROOT / "build/release/tandem")
+    arguments.add_argument("--python", default=sys.executable, help="with torch and transformers, for the conversion")
+    arguments.add_argument("--threads", type=int, default=os.cpu_count())
+    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--isa", help="cap Tandem's instruction set, as in avx512bf16 (llama.cpp uses what it was built for)")
+    arguments.add_argument("--json", type=pathlib.Path)
+    options = arguments.parse_args()
+    options.work = options.work.resolve()
+    if ROOT in (options.work, *options.work.parents):
+        arguments.error("--work lies inside the repository")
+    options.work.mkdir(parents=True, exist_ok=True)
+    model, gguf, program = prepare(options.work, options)
+
+    rounds = []
+    for number in range(options.rounds):
+        ours, theirs = tandem(options, model, options.work), llama(options, gguf, program)
+        rounds.append({"tandem": ours, "llama.cpp": theirs})
+        print(f"round {number + 1}: decode {ours[0]:.2f} against {theirs[0]:.2f} tokens/s, prompt {ours[1]:.1f} against {theirs[1]:.1f}", flush=True)
+    columns = {name: list(zip(*(one[name] for one in rounds))) for name in ("tandem", "llama.cpp")}
+    best = {name: [max(values) for values in both] for name, both in columns.items()}
+    middle = {name: [statistics.median(values) for values in both] for name, both in columns.items()}
+    ratio = lambda table, i: table["tandem"][i] / table["llama.cpp"][i]
+    weights = gguf.stat().st_size
+    print(f"median: decode {ratio(middle, 0):.2f}x, {PROMPT}-token prompt {ratio(middle, 1):.2f}x")
+    print(f"SUMMARY 0.8B bf16, {options.threads} threads, best of {options.rounds}: decode {best['tandem'][0]:.2f} tokens/s against {best['llama.cpp'][0]:.2f} "
+          f"({ratio(best, 0):.2f}x; about {best['tandem'][0] * weights / 1e9:.1f} GB/s of weights), {PROMPT}-token prompt {best['tandem'][1]:.1f} tokens/s "
+          f"against {best['llama.cpp'][1]:.1f} ({ratio(best, 1):.2f}x)")
+    told = shares(options, model, options.work)
+    print(told if told else "shares: this tandem bench does not print shares of GEMM, delta rule and attention; scripts/bench.sh times them apart")
+    if options.json:
+        options.json.write_text(json.dumps({"threads": options.threads, "prompt": PROMPT, "decode": DECODE, "rounds": rounds,
+                                            "best": best, "median": middle}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
