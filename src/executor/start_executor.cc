@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "model/checkpoint.h"
@@ -25,8 +26,43 @@ Result<int> at_least(std::string_view flag, int value, int least) {
               std::string(flag));
 }
 
+// Where Phase 1's gates ran: several ranks serve without a warning there, and nowhere else. CPU: the fabricated small
+// geometries and the bundled model at 2 ranks, one of them at 4; CUDA: those, 0.8B and 4B at 2 ranks.
+bool gated(const ExecutorOptions& options, const model::Geometry& geometry) {
+  const int world = world_of(options);
+  if (world == 1) return true;
+  constexpr int kSmallHidden = 512;  // of every fixture that is made small
+  if (!on_cuda(options)) return geometry.hidden <= kSmallHidden && (world == 2 || world == 4);
+  const auto shape = [](const model::Geometry& g) { return std::pair(g.hidden, g.layers.size()); };
+  for (const char* const size : {"0.8B", "4B"}) {
+    const auto published = model::published(size);
+    if (published && shape(*published) == shape(geometry)) return world == 2;
+  }
+  return geometry.hidden <= kSmallHidden && world == 2;
+}
+
 std::int64_t reserve_of(const ExecutorOptions& options) {
   return options.reserve_bytes.value_or(on_cuda(options) ? std::int64_t{1} << 30 : std::int64_t{256} << 20);
+}
+
+// What the CUDA kernels are built for; the CPU's take every geometry that the model reader takes.
+Result<void> check_cuda_geometry(const model::Geometry& g) {
+  constexpr int kMostQueryHeads = 8, kAlignment = 8;  // for each kv head; elements of one load
+  if (g.query_heads > kMostQueryHeads * g.kv_heads) {
+    return fail(ErrorKind::Unsupported,
+                fmt::format("[model] num_attention_heads = {} with num_key_value_heads = {}; CUDA runs up to {} query heads "
+                            "a kv head; --device cpu works",
+                            g.query_heads, g.kv_heads, kMostQueryHeads),
+                "--device");
+  }
+  for (const auto& [field, value] : {std::pair{"hidden_size", g.hidden}, std::pair{"intermediate_size", g.intermediate}}) {
+    if (value % kAlignment != 0) {
+      return fail(ErrorKind::Unsupported,
+                  fmt::format("[model] {} = {}; CUDA runs multiples of {}; --device cpu works", field, value, kAlignment),
+                  "--device");
+    }
+  }
+  return {};
 }
 
 // What each rank may use, as far as it is known before a device is opened.
@@ -71,6 +107,7 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
     TANDEM_TRY(model::Partition::make(plan.geometry, RankId{rank}, world, options.linear_attention));
   }
   const bool cuda = on_cuda(options);
+  if (cuda) TANDEM_TRY(check_cuda_geometry(plan.geometry));
   TANDEM_ASSIGN(const int slots, at_least("--max-requests", options.max_requests.value_or(cuda ? 64 : 8), 1));
   TANDEM_ASSIGN(
       plan.max_step_tokens,
@@ -113,7 +150,7 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
 Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& options,
                                                      const StartProgressSink& progress) {
   TANDEM_ASSIGN(const StartPlan plan, plan_start(options));
-  if (world_of(options) > 1) {
+  if (!gated(options, plan.geometry)) {
     log_warn("[tp] {} ranks on {}: not gated", world_of(options), rank::name(options.devices.kind));
   }
   log_info("[start] the plan:\n{}", memory::plan_text(plan.request, plan.capacity));
@@ -129,6 +166,7 @@ Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& opti
   settings->limits = plan.limits;
   settings->warm_up_tokens = on_cuda(options) ? plan.limits.max_tokens : kCpuWarmUpTokens;
   settings->reserve_bytes = reserve_of(options);
+  settings->plan = plan.request;
   for (const memory::RankPlan& mine : plan.capacity.ranks) {
     settings->planned_bytes.push_back(mine.weight_bytes + mine.widening_bytes + mine.scratch_bytes +
                                       mine.sampler_bytes);
