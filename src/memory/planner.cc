@@ -156,6 +156,15 @@ Result<CapacityPlan> plan_capacity(const PlanRequest& request) {
                       .longest_request = longest_request(request, sums.pages)};
 }
 
+Result<void> check_fits(PlanRequest request, int rank, std::int64_t free_bytes) {
+  const auto mine = static_cast<std::size_t>(rank);
+  const std::int64_t limit = device_bytes(request, rank);
+  request.device_bytes.assign(static_cast<std::size_t>(request.world), 0);
+  request.device_bytes[mine] = limit > 0 ? std::min(limit, free_bytes) : std::max<std::int64_t>(free_bytes, 1);
+  TANDEM_TRY(plan_capacity(request));
+  return {};
+}
+
 Result<std::string> inspect_report(const PlanRequest& request, ReportFormat format) {
   TANDEM_ASSIGN(const CapacityPlan plan, plan_capacity(request));
   return format == ReportFormat::Json ? plan_json(request, plan) : plan_text(request, plan);

@@ -66,6 +66,10 @@ struct CapacityPlan {
 // that would fit.
 [[nodiscard]] Result<CapacityPlan> plan_capacity(const PlanRequest& request);
 
+// For a rank that has opened its device and loaded nothing: the request's plan within the bytes that are free there.
+// Errors: as plan_capacity, with this rank's sum.
+[[nodiscard]] Result<void> check_fits(PlanRequest request, int rank, std::int64_t free_bytes);
+
 // For a rank that has loaded and measured: pages in what is free, the trash slot and scratch page paid for.
 [[nodiscard]] std::int64_t pages_that_fit(std::int64_t free_bytes, std::int64_t reserve_bytes, int slots,
                                           std::int64_t slot_bytes, std::int64_t page_bytes);

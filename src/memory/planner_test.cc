@@ -57,6 +57,27 @@ TEST(Planner, ShardedLinearAttentionIsTheReplicatedBytesDividedByTheDegree) {  /
   }
 }
 
+// proves R6: the sum and what would fit, before a weight is read
+TEST(Planner, ADeviceWithTooLittleFreeMemoryIsRefusedWithTheSumAndTheNumberThatWouldFit) {
+  PlanRequest request = of("4B");
+  const std::int64_t needed = plan_capacity(request)->ranks[0].fixed_bytes() + plan_capacity(request)->ranks[0].page_bytes * 512;
+  EXPECT_TRUE(check_fits(request, 0, needed));
+  for (const std::int64_t free : {needed - 1, std::int64_t{9} << 30, std::int64_t{1} << 30, std::int64_t{0}}) {
+    const auto refused = check_fits(request, 0, free);
+    ASSERT_FALSE(refused) << free;
+    EXPECT_EQ(refused.error().kind, ErrorKind::Capacity);
+    EXPECT_NE(refused.error().message.find("rank 0"), std::string::npos) << refused.error().message;
+    EXPECT_TRUE(refused.error().message.find("--max-requests") != std::string::npos ||
+                refused.error().message.find("one request with one page needs") != std::string::npos) << refused.error().message;
+  }
+  request.world = 2;
+  const auto second = check_fits(request, 1, std::int64_t{1} << 30);
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message.find("rank 1"), std::string::npos) << second.error().message;
+  request.device_bytes = {std::int64_t{1} << 30};  // --memory holds also where more is free
+  EXPECT_FALSE(check_fits(request, 0, std::int64_t{100} << 30));
+}
+
 TEST(Planner, TheSmallestRankDecidesForAll) {  // proves R5.1
   PlanRequest request = of("4B", 2);
   request.device_bytes = {std::int64_t{80} << 30, std::int64_t{80} << 30};

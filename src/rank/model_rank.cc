@@ -25,6 +25,9 @@ Result<void> ModelRank::open() {
            settings_->devices.ordinals[static_cast<std::size_t>(rank_.value)], device.name,
            device.address.empty() ? "" : ", PCI " + device.address,
            device.uuid.empty() ? "" : ", " + device.uuid, device.free_bytes >> 20, device.total_bytes >> 20);
+  // Only now is it known what the device has free. A CPU rank's share was known to the plan.
+  if (settings_->plan && settings_->devices.kind == DeviceKind::Cuda)
+    TANDEM_TRY(memory::check_fits(*settings_->plan, rank_.value, free_at_open_));
   TANDEM_ASSIGN(partition_, model::Partition::make(settings_->geometry, rank_, settings_->group->world(),
                                                    settings_->linear_attention));
   TANDEM_ASSIGN(comm_, settings_->group->join(rank_, &status_.collective, backend_->stream()));

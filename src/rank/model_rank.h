@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/group.h"
+#include "memory/planner.h"
 #include "memory/pools.h"
 #include "model/checkpoint.h"
 #include "model/forward.h"
@@ -43,6 +44,7 @@ struct RankSettings {
   ops::StepLimits limits;    // slots and pages as planned; the ranks measure whether they fit
   int warm_up_tokens = 0;    // of the warm-up's prompt chunk
   std::int64_t reserve_bytes = 0;
+  std::optional<memory::PlanRequest> plan;  // a device must have it free before weights are read; absent: not asked
   std::vector<std::int64_t> planned_bytes;  // of each rank: weights, scratch and sampler as the planner counts them
   std::vector<std::int64_t> memory_bytes;  // what each rank may use of its device; empty: all of it
 
