@@ -37,7 +37,8 @@ def short(name: str) -> str:
 
 def kind(name: str) -> str:
     low = name.lower()
-    for words, group in ((("delta", "gated", "conv"), "delta"), (("attention", "attn", "rotary", "split"), "attention"),
+    for words, group in ((("nvjet", "splitkreduce"), "linear"), (("delta", "gated", "conv"), "delta"),
+                         (("attention", "attn", "rotary", "split", "combine", "prepare"), "attention"),
                          (("sample", "logit", "argmax", "head", "gather", "widen", "penal", "count", "store_last", "note"), "head and sampling"),
                          (("nvjet", "gemm", "cublas", "cutlass", "linear", "gemv", "stream", "block", "swiglu", "product"), "linear"),
                          (("norm", "embed"), "norm")):
