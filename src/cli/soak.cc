@@ -28,8 +28,7 @@ constexpr char kExamples[] =
     "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --against reference\n"
     "  tandem soak MODEL --device cuda --against device                         beside others = alone, on one device";
 
-// Near-ties lie within this, or within 3 x the gate's floor where that is more. The floor is one backend's error; a lone
-// request on another backend brings an error of its own, so two backends are given twice as much.
+// Near-ties lie within this, or within 3 x the gate's floor where that is more.
 constexpr double kLeastTolerance = 0.05;
 constexpr double kFloors = 3;
 // Equal ids with logprobs further apart than this many floors in the mean are no equal models.
@@ -191,8 +190,7 @@ Result<bool> run_round(const SoakFlags& flags, const executor::ExecutorOptions& 
   TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(options, shape, tokenizer));
   TANDEM_ASSIGN(const auto clients, run_together(*engine, expected.planned, random, shape.slots));
   Totals totals;
-  const double backends = flags.against == "device" || device.devices.kind == rank::DeviceKind::Cpu ? 1 : 2;
-  const double tolerance = std::max(kLeastTolerance, kFloors * backends * flags.floor);
+  const double tolerance = std::max(kLeastTolerance, kFloors * flags.floor);
   for (std::size_t i = 0; i < clients.size(); ++i) {
     if (clients[i]->failure()) return fail(*clients[i]->failure());
     const Verdict verdict = judge(expected.planned[i].request, clients[i]->answer(), expected.answers[i], tolerance);
