@@ -2,9 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <map>
-#include <mutex>
 
+#include "executor/step_traces.h"
 #include "executor/test_driver.h"
 
 // Milestone P1's layout on CUDA ranks: needs two CUDA devices, and is built with the CUDA backend (gates/device.sh p1).
@@ -13,10 +12,12 @@ namespace {
 
 using testing::Asked;
 using testing::Driver;
+using testing::FailAtCommand7;
 using testing::Got;
 using ::testing::HasSubstr;
 using testing::random_prompt;
 using testing::small_options;
+using testing::Traces;
 
 ExecutorOptions on_devices(std::vector<int> ordinals) {
   ExecutorOptions options = small_options(static_cast<int>(ordinals.size()));
@@ -27,27 +28,6 @@ ExecutorOptions on_devices(std::vector<int> ordinals) {
   options.max_in_flight = 2;
   return options;
 }
-
-// What every rank did in every step.
-struct Traces {
-  struct Entry {
-    std::uint64_t collectives = 0, collective_hash = 0;
-    std::vector<std::uint64_t> residual_hashes;
-    std::vector<std::byte> slots;  // recurrent states and conv windows, trash slot and all
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
-  void add(const rank::StepTrace& trace) {
-    Entry entry{trace.collectives, trace.collective_hash, {trace.residual_hashes.begin(), trace.residual_hashes.end()}, {}};
-    const auto slot_bytes = static_cast<std::size_t>(trace.pools->slot_bytes());
-    const auto slots = static_cast<std::size_t>(trace.pools->slots()) + 1;
-    entry.slots.resize(slots * slot_bytes);
-    EXPECT_TRUE(trace.backend->copy_to_host(entry.slots.data(), trace.pools->slot(SlotId{0}), entry.slots.size()));
-    const std::lock_guard lock(mutex);
-    steps[trace.step][trace.rank.value] = std::move(entry);
-  }
-  std::mutex mutex;
-  std::map<std::uint64_t, std::map<int, Entry>> steps;
-};
 
 // Three requests that prefill by chunks and decode in steps of one kind of row; forced tokens.
 std::vector<std::vector<Got>> play(const ExecutorOptions& options) {
@@ -88,12 +68,9 @@ TEST_P(CudaRanks, GiveTheLogprobsOfOneRankWithinRoundingAndTheSameBitsEveryTimeA
   options.hash_residual = true;
   options.on_step = [&](const rank::StepTrace& trace) { traces.add(trace); };
   EXPECT_TRUE(two == play(options));  // hashing changes nothing
-  ASSERT_EQ(traces.steps.size(), 9u);
-  for (const auto& [step, ranks] : traces.steps) {
-    ASSERT_EQ(ranks.size(), 2u);
-    EXPECT_TRUE(ranks.at(0) == ranks.at(1)) << "step " << step;
-    EXPECT_EQ(ranks.at(0).residual_hashes.size(), 5u);  // the embedding's and four layers'
-  }
+  const std::size_t steps = traces.agree(2);
+  ASSERT_EQ(steps, 9u);
+  for (std::uint64_t step = 1; step <= steps; ++step) EXPECT_EQ(traces.residual_hashes(step), 5u);  // the embedding's and four layers'
   ASSERT_EQ(one.size(), two.size());
   double sum = 0, most = 0;
   int count = 0;
@@ -138,21 +115,10 @@ TEST(CudaDevices, ARankWithLessMemoryDecidesForAll) {
 
 // proves R2.3, R3.4 with real devices: a rank fails while its peer's kernels wait in an all-reduce
 TEST_P(CudaRanks, ARankThatFailsInAStepEndsTheReplicaAtOnce) {
-  class FailAtStep final : public rank::Faults {
-   public:
-    explicit FailAtStep(int rank) : rank_(rank) {}
-    Result<void> before(RankId rank, const rank::Command& command, rank::RankModel&) override {
-      if (rank.value == rank_ && command.number == 7) return fail(ErrorKind::Device, "the device fell off the bus");
-      return {};
-    }
-
-   private:
-    int rank_;
-  };
   for (const int bad : {0, 1}) {
     ExecutorOptions options = on_devices({0, 1});
     options.devices.all_reduce = GetParam();
-    options.faults = std::make_shared<FailAtStep>(bad);
+    options.faults = std::make_shared<FailAtCommand7>(bad);
     auto executor = start_executor(options);
     ASSERT_TRUE(executor.has_value());
     Driver driver(**executor);

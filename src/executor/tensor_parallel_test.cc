@@ -3,10 +3,8 @@
 
 #include <cmath>
 #include <functional>
-#include <map>
-#include <mutex>
-#include <optional>
 
+#include "executor/step_traces.h"
 #include "executor/test_driver.h"
 
 // Tensor parallelism on CPU ranks: milestone P1's layout (linear attention replicated), degrees 2 and 4.
@@ -15,59 +13,12 @@ namespace {
 
 using testing::Asked;
 using testing::Driver;
+using testing::FailAtCommand7;
 using testing::Got;
 using ::testing::HasSubstr;
 using testing::random_prompt;
 using testing::small_options;
-
-// What every rank did in every step.
-class Traces {
- public:
-  struct Entry {
-    std::uint64_t collectives = 0;
-    std::uint64_t collective_hash = 0;
-    std::vector<std::uint64_t> residual_hashes;
-    std::vector<std::byte> slots;  // recurrent states and conv windows, trash slot and all
-    friend bool operator==(const Entry&, const Entry&) = default;
-  };
-
-  void add(const rank::StepTrace& trace) {
-    Entry entry{trace.collectives,
-                trace.collective_hash,
-                {trace.residual_hashes.begin(), trace.residual_hashes.end()},
-                {}};
-    for (int slot = 0; slot <= trace.pools->slots(); ++slot) {
-      const std::byte* bytes = trace.pools->slot(SlotId{slot});
-      entry.slots.insert(entry.slots.end(), bytes, bytes + trace.pools->slot_bytes());
-    }
-    const std::lock_guard lock(mutex_);
-    steps_[trace.step][trace.rank.value] = std::move(entry);
-  }
-
-  // Number of steps, after a look that all ranks agree on every one.
-  std::size_t agree(int world) {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [step, ranks] : steps_) {
-      EXPECT_EQ(ranks.size(), static_cast<std::size_t>(world)) << "step " << step;
-      for (const auto& [rank, entry] : ranks) {
-        const Entry& first = ranks.begin()->second;
-        EXPECT_EQ(entry.collectives, first.collectives) << "step " << step << " rank " << rank;
-        EXPECT_EQ(entry.collective_hash, first.collective_hash) << "step " << step << " rank " << rank;
-        EXPECT_EQ(entry.residual_hashes, first.residual_hashes) << "step " << step << " rank " << rank;
-        EXPECT_TRUE(entry.slots == first.slots) << "step " << step << " rank " << rank;
-      }
-    }
-    return steps_.size();
-  }
-  std::uint64_t collectives(std::uint64_t step) { return steps_.at(step).begin()->second.collectives; }
-  std::size_t residual_hashes(std::uint64_t step) {
-    return steps_.at(step).begin()->second.residual_hashes.size();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<std::uint64_t, std::map<int, Entry>> steps_;
-};
+using testing::Traces;
 
 class TensorParallel : public ::testing::TestWithParam<int> {
  protected:
@@ -190,21 +141,9 @@ TEST_P(TensorParallel, ARankWithLessMemoryDecidesForAll) {
 
 // proves R2.3 and R3 with real ranks: a worker dies while its peers are in an all-reduce
 TEST_P(TensorParallel, ARankThatDiesInAStepEndsTheReplicaAtOnce) {
-  class DieAtStep final : public rank::Faults {
-   public:
-    explicit DieAtStep(int rank) : rank_(rank) {}
-    Result<void> before(RankId rank, const rank::Command& command, rank::RankModel&) override {
-      if (rank.value == rank_ && command.number == 7)
-        return fail(ErrorKind::Device, "the device fell off the bus");
-      return {};
-    }
-
-   private:
-    int rank_;
-  };
   for (const int bad : {0, world() - 1}) {
     ExecutorOptions options = small_options(world());
-    options.faults = std::make_shared<DieAtStep>(bad);
+    options.faults = std::make_shared<FailAtCommand7>(bad);
     auto executor = start_executor(options);
     ASSERT_TRUE(executor.has_value());
     Driver driver(**executor);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <random>
@@ -6,8 +5,8 @@
 
 #include "comm/world_of_one.h"
 #include "ops/cuda/block_cuda.h"
+#include "ops/cuda/cold_timer.h"
 #include "ops/cuda/cuda_backend.h"
-#include "ops/cuda/l2_flush.cuh"
 #include "ops/test_tools.h"
 
 // The decode block at the shapes of Qwen3.5-4B, one rank: alone with a cold L2, fused and as its operators; then in
@@ -63,17 +62,13 @@ struct Bench {
   DecodeBlock block;
   std::unique_ptr<comm::Communicator> alone = comm::make_world_of_one()->join(RankId{0}, nullptr).value();
   std::vector<Layer> layers;
-  cudaEvent_t begin{}, end{};
-  void* flush = nullptr;
-  std::size_t flush_bytes = 256u << 20;
+  ColdTimer timer{backend};
   bf16 *mixed = nullptr, *residual = nullptr, *hidden = nullptr, *projected = nullptr, *partial = nullptr, *wide = nullptr, *act = nullptr;
   float* floats = nullptr;
   DeltaParams params;
   DeltaState state;
 
   explicit Bench(CudaBackend& b) : backend(b) {
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
     for (int i = 0; i < kLayers; ++i) {
       const auto load = [&](int rows, int cols) {
         const HostMatrix part = random_matrix(rows, cols);
@@ -86,7 +81,6 @@ struct Bench {
     }
     const StepLimits limits{.max_tokens = 64, .max_rows = 64, .max_context = 1024, .max_logit_rows = 64, .slots = 64, .pages = 64, .vocab = 128};
     if (const auto reserved = backend.reserve(limits); !reserved) std::printf("%s\n", reserved.error().message.c_str());
-    flush = backend.allocate(flush_bytes, MemoryUse::Scratch, "L2 flush").value();
     (void)block.prepare(backend.allocate(16, MemoryUse::Scratch, "bench").value(),
                         backend.allocate(DecodeBlock::kPartialsBytes, MemoryUse::Scratch, "bench").value());
     mixed = device_random<bf16>(backend, 64 * kMixed, 1.0f);
@@ -126,24 +120,7 @@ struct Bench {
   }
   Result<void> unfused(int tokens, int layer) { return backend.Backend::block(args(tokens, layer)); }
 
-  double time(const std::function<Result<void>()>& run, int runs = 9) {
-    std::vector<float> times;
-    for (int i = 0; i < runs + 2; ++i) {
-      (void)flush_l2(backend.context(), flush, flush_bytes, static_cast<unsigned*>(flush));
-      cudaEventRecord(begin, backend.context().stream);
-      if (const auto result = run(); !result) {
-        std::printf("%s\n", result.error().message.c_str());
-        return 0;
-      }
-      cudaEventRecord(end, backend.context().stream);
-      cudaEventSynchronize(end);
-      float milliseconds = 0;
-      cudaEventElapsedTime(&milliseconds, begin, end);
-      if (i >= 2) times.push_back(milliseconds * 1000);
-    }
-    std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
-    return times[static_cast<std::size_t>(runs / 2)];
-  }
+  double time(const std::function<Result<void>()>& run, int runs = 9) { return timer.median(run, runs); }
 
   // Layers as one graph, as a recorded step runs them.
   double time_layers(int tokens, int count, const std::function<Result<void>(int)>& one_block) {

@@ -6,8 +6,8 @@
 #include <random>
 
 #include "comm/world_of_one.h"
+#include "ops/cuda/cold_timer.h"
 #include "ops/cuda/cuda_backend.h"
-#include "ops/cuda/l2_flush.cuh"
 #include "ops/test_tools.h"
 
 // Every operator at the shapes of Qwen3.5-4B, one rank: device time by events, median of cold-L2 runs,
@@ -25,36 +25,13 @@ constexpr int kRuns = 7;
 
 struct Bench {
   CudaBackend& backend;
-  cudaEvent_t begin{}, end{};
-  void* flush = nullptr;
-  std::size_t flush_bytes = 256u << 20;
+  ColdTimer timer{backend};
   double copy_bytes_a_second = 0, flops_a_second = 0;
 
-  explicit Bench(CudaBackend& b) : backend(b) {
-    cudaEventCreate(&begin);
-    cudaEventCreate(&end);
-    flush = backend.allocate(flush_bytes, MemoryUse::Scratch, "L2 flush").value();
-  }
+  explicit Bench(CudaBackend& b) : backend(b) {}
 
   // Median microseconds of `run` with a cold L2.
-  double time(const std::function<Result<void>()>& run) {
-    std::vector<float> times;
-    for (int i = 0; i < kRuns + 2; ++i) {
-      (void)flush_l2(backend.context(), flush, flush_bytes, static_cast<unsigned*>(flush));
-      cudaEventRecord(begin, backend.context().stream);
-      if (const auto result = run(); !result) {
-        std::printf("%s\n", result.error().message.c_str());
-        return 0;
-      }
-      cudaEventRecord(end, backend.context().stream);
-      cudaEventSynchronize(end);
-      float milliseconds = 0;
-      cudaEventElapsedTime(&milliseconds, begin, end);
-      if (i >= 2) times.push_back(milliseconds * 1000);
-    }
-    std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-    return times[kRuns / 2];
-  }
+  double time(const std::function<Result<void>()>& run) { return timer.median(run, kRuns); }
 
   void row(const std::string& name, double bytes, double flops, const std::function<Result<void>()>& run) {
     const double us = time(run);

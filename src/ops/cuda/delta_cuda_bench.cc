@@ -5,10 +5,10 @@
 #include <functional>
 #include <vector>
 
+#include "ops/cuda/cold_timer.h"
 #include "ops/cuda/cuda_backend.h"
 #include "ops/cuda/delta_chunk.cuh"
 #include "ops/cuda/delta_cuda.cuh"
-#include "ops/cuda/l2_flush.cuh"
 #include "ops/test_tools.h"
 
 // The gated delta rule of one layer at the shape of Qwen3.5-4B: prefill as a whole and part by part, decode
@@ -20,12 +20,10 @@ namespace {
 
 constexpr DeltaShape kShape{.key_heads = 16, .value_heads = 32};
 constexpr int kMostTokens = 8192, kSlots = 128, kLayers = 24, kRuns = 9;
-constexpr std::size_t kFlushBytes = 256u << 20;
 
 struct Bench {
   CudaBackend& backend;
-  cudaEvent_t begin{}, end{};
-  void* flush = nullptr;
+  ColdTimer timer{backend};
 
   template <class T>
   T* random(std::int64_t count, float scale, float mean = 0) {
@@ -53,21 +51,7 @@ struct Bench {
   }
 
   // Median microseconds of `run` with a cold L2.
-  double time(const std::function<Result<void>()>& run) {
-    std::vector<float> times;
-    for (int i = 0; i < kRuns + 2; ++i) {
-      (void)flush_l2(backend.context(), flush, kFlushBytes, static_cast<unsigned*>(flush));
-      cudaEventRecord(begin, backend.context().stream);
-      if (const auto result = run(); !result) fmt::print("{}\n", result.error().message);
-      cudaEventRecord(end, backend.context().stream);
-      cudaEventSynchronize(end);
-      float milliseconds = 0;
-      cudaEventElapsedTime(&milliseconds, begin, end);
-      if (i >= 2) times.push_back(milliseconds * 1000);
-    }
-    std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-    return times[kRuns / 2];
-  }
+  double time(const std::function<Result<void>()>& run) { return timer.median(run, kRuns); }
 
   // The step of `rows` rows of `tokens` tokens, at position `past`.
   DeviceStep step(int rows, int tokens, int past, bool decode) {
@@ -90,9 +74,6 @@ struct Bench {
 
 void bench_all(CudaBackend& backend) {
   Bench bench{backend};
-  cudaEventCreate(&bench.begin);
-  cudaEventCreate(&bench.end);
-  bench.flush = backend.allocate(kFlushBytes, MemoryUse::Scratch, "L2 flush").value();
   const Context& context = backend.context();
 
   const DeltaParams params{bench.random<float>(kShape.channels() * kConvTaps, 0.4f), bench.random<float>(32, 1.0f),
