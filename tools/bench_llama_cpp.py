@@ -6,8 +6,9 @@
 FOLDER, outside the repository, keeps what takes long: llama.cpp, built there from the source package llama-cpp-python
 0.3.36; the fabricated checkpoint; the same weights as a GGUF file in bfloat16. The conversion is llama.cpp's own and
 needs a Python with torch and transformers (--python). Both programs use the same threads, the same prompt length and
-greedy decoding of 64 tokens after a short prompt. Measure on a quiet machine; the best of the rounds counts, and the
-median is printed beside it.
+greedy decoding of 64 tokens after a short prompt. The prompt is also measured with Tandem's instruction set capped
+(--below-amx), since llama.cpp's bfloat16 path has no AMX. Measure on a quiet machine: the median of the rounds' ratios
+counts, and the load average stands beside each round.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PACKAGE = "llama-cpp-python==0.3.36"
 PROMPT, DECODE = 512, 64
+WANTED = {"decode": 1.7, "prompt": 5.0, "prompt capped": 1.2}
 
 CONVERT = """
 import runpy, sys
@@ -68,34 +70,34 @@ def prepare(work, options):
     return model, gguf, program
 
 
-def tandem(options, model, work):
-    """(decode tokens/s, prompt tokens/s)"""
+def tandem(options, model, work, isa, decode=True):
+    """{"decode": tokens/s, "prompt": tokens/s}"""
     out = work / "tandem.json"
     common = [options.tandem, "bench", model, "--device", "cpu", "--cpu-threads", options.threads, "--max-requests", 1, "--max-context", 2048,
-              "--repetitions", 1, "--json", out, *(["--cpu-isa", options.isa] if options.isa else [])]
-    run([*common, "--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE])
-    decode = 1000 / json.loads(out.read_text())[0]["tpot_ms"]["p50"]
+              "--repetitions", 1, "--json", out, *(["--cpu-isa", isa] if isa else [])]
+    speed = {}
+    if decode:
+        run([*common, "--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE])
+        speed["decode"] = 1000 / json.loads(out.read_text())[0]["tpot_ms"]["p50"]
     run([*common, "--workload", "prompt-2k", "--prompt-tokens", PROMPT, "--output-tokens", 1])
-    return decode, PROMPT / (json.loads(out.read_text())[0]["ttft_ms"]["p50"] / 1000)
+    speed["prompt"] = PROMPT / (json.loads(out.read_text())[0]["ttft_ms"]["p50"] / 1000)
+    return speed
 
 
 def llama(options, gguf, program):
     rows = json.loads(run([program, "-m", gguf, "-t", options.threads, "-p", PROMPT, "-n", DECODE, "-r", 1, "-o", "json"]))
     speed = {row["n_gen"] > 0: row["avg_ts"] for row in rows}
-    return speed[True], speed[False]
+    return {"decode": speed[True], "prompt": speed[False]}
 
 
-def shares(options, model, work):
-    """What the forward pass spends on each kind of operator, where the program can tell."""
-    done = subprocess.run([str(options.tandem), "bench", "--help"], capture_output=True, text=True)
-    if "--shares" not in done.stdout:
-        return None
+def shares(options, model):
+    """Where Tandem's steps spend their time, and the read bandwidth measured beside them."""
     out = []
-    for name, flags in (("prompt", ["--workload", "prompt-2k", "--prompt-tokens", PROMPT, "--output-tokens", 1]),
-                        ("decode", ["--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE])):
-        out.append(name + "\n" + run([options.tandem, "bench", model, "--device", "cpu", "--cpu-threads", options.threads, "--max-requests", 1,
-                                      "--max-context", 2048, "--repetitions", 1, "--shares", *flags]))
-    return "\n".join(out)
+    for flags in (["--workload", "prompt-2k", "--prompt-tokens", PROMPT, "--output-tokens", 1],
+                  ["--workload", "solo", "--prompt-tokens", 16, "--output-tokens", DECODE]):
+        out.append(run([options.tandem, "bench", model, "--device", "cpu", "--cpu-threads", options.threads, "--max-requests", 1,
+                        "--max-context", 2048, "--repetitions", 1, "--shares", *(["--cpu-isa", options.isa] if options.isa else []), *flags]))
+    return "".join(out)
 
 
 def main():
@@ -105,7 +107,8 @@ def main():
     arguments.add_argument("--python", default=sys.executable, help="with torch and transformers, for the conversion")
     arguments.add_argument("--threads", type=int, default=os.cpu_count())
     arguments.add_argument("--rounds", type=int, default=5)
-    arguments.add_argument("--isa", help="cap Tandem's instruction set, as in avx512bf16 (llama.cpp uses what it was built for)")
+    arguments.add_argument("--isa", help="cap Tandem's instruction set in everything, as in avx512bf16 (llama.cpp uses what it was built for)")
+    arguments.add_argument("--below-amx", default="avx512bf16", help="caps under which the prompt is measured again, with commas; empty: none")
     arguments.add_argument("--json", type=pathlib.Path)
     options = arguments.parse_args()
     options.work = options.work.resolve()
@@ -114,25 +117,36 @@ def main():
     options.work.mkdir(parents=True, exist_ok=True)
     model, gguf, program = prepare(options.work, options)
 
+    caps = [cap for cap in options.below_amx.split(",") if cap]
     rounds = []
     for number in range(options.rounds):
-        ours, theirs = tandem(options, model, options.work), llama(options, gguf, program)
-        rounds.append({"tandem": ours, "llama.cpp": theirs})
-        print(f"round {number + 1}: decode {ours[0]:.2f} against {theirs[0]:.2f} tokens/s, prompt {ours[1]:.1f} against {theirs[1]:.1f}", flush=True)
-    columns = {name: list(zip(*(one[name] for one in rounds))) for name in ("tandem", "llama.cpp")}
-    best = {name: [max(values) for values in both] for name, both in columns.items()}
-    middle = {name: [statistics.median(values) for values in both] for name, both in columns.items()}
-    ratio = lambda table, i: table["tandem"][i] / table["llama.cpp"][i]
+        load = os.getloadavg()[0]
+        one = {"load": load, "tandem": tandem(options, model, options.work, options.isa), "llama.cpp": llama(options, gguf, program)}
+        for cap in caps:
+            one["tandem, " + cap] = tandem(options, model, options.work, cap, decode=False)
+        rounds.append(one)
+        ours, theirs = one["tandem"], one["llama.cpp"]
+        print(f"round {number + 1} (load {load:.1f}): decode {ours['decode']:.2f} against {theirs['decode']:.2f} tokens/s, prompt {ours['prompt']:.1f} "
+              f"against {theirs['prompt']:.1f}" + "".join(f"; {cap} {one['tandem, ' + cap]['prompt']:.1f}" for cap in caps), flush=True)
+
+    def ratio(name, what):
+        return statistics.median(one[name][what] / one["llama.cpp"][what] for one in rounds)
+
+    def best(name, what):
+        return max(one[name][what] for one in rounds)
+
     weights = gguf.stat().st_size
-    print(f"median: decode {ratio(middle, 0):.2f}x, {PROMPT}-token prompt {ratio(middle, 1):.2f}x")
-    print(f"SUMMARY 0.8B bf16, {options.threads} threads, best of {options.rounds}: decode {best['tandem'][0]:.2f} tokens/s against {best['llama.cpp'][0]:.2f} "
-          f"({ratio(best, 0):.2f}x; about {best['tandem'][0] * weights / 1e9:.1f} GB/s of weights), {PROMPT}-token prompt {best['tandem'][1]:.1f} tokens/s "
-          f"against {best['llama.cpp'][1]:.1f} ({ratio(best, 1):.2f}x)")
-    told = shares(options, model, options.work)
-    print(told if told else "shares: this tandem bench does not print shares of GEMM, delta rule and attention; scripts/bench.sh times them apart")
+    ratios = {"decode": ratio("tandem", "decode"), "prompt": ratio("tandem", "prompt")}
+    ratios.update({"prompt, " + cap: ratio("tandem, " + cap, "prompt") for cap in caps})
+    print(f"SUMMARY 0.8B bf16, {options.threads} threads, median ratio of {options.rounds} rounds: decode {ratios['decode']:.2f}x (wanted >= "
+          f"{WANTED['decode']}), {PROMPT}-token prompt {ratios['prompt']:.2f}x (wanted >= {WANTED['prompt']})"
+          + "".join(f", with {cap} only {ratios['prompt, ' + cap]:.2f}x (wanted >= {WANTED['prompt capped']} without AMX)" for cap in caps))
+    print(f"best: decode {best('tandem', 'decode'):.2f} tokens/s (about {best('tandem', 'decode') * weights / 1e9:.1f} GB/s of weights) against "
+          f"{best('llama.cpp', 'decode'):.2f}, prompt {best('tandem', 'prompt'):.1f} against {best('llama.cpp', 'prompt'):.1f}")
+    print(shares(options, model), end="")
     if options.json:
         options.json.write_text(json.dumps({"threads": options.threads, "prompt": PROMPT, "decode": DECODE, "rounds": rounds,
-                                            "best": best, "median": middle}, indent=1) + "\n")
+                                            "median_ratios": ratios}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@
 #include "cli/commands.h"
 #include "cli/replica_flags.h"
 #include "engine/make_engine.h"
+#include "ops/cpu/read_bandwidth.h"
+#include "ops/step_shares.h"
 #include "text/tokenizer.h"
 
 namespace tandem::cli {
@@ -33,6 +35,7 @@ struct BenchFlags {
   std::vector<std::string> workloads = {"solo"};
   std::string url, served, json;
   double rate = 2;
+  bool shares = false;
   int vocab = 4000, prompt_tokens = 0, output_tokens = 0, repetitions = 0;
 };
 
@@ -118,7 +121,13 @@ class Runner {
   std::optional<Error> error_;
 };
 
-Result<int> run_all(const BenchFlags& flags, Target& target, int vocab) {
+// What --shares needs beside the target.
+struct ShareSource {
+  std::shared_ptr<ops::ShareMeter> meter;
+  std::unique_ptr<ops::cpu::ReadBandwidth> memory;  // null: there is too little of it to measure with
+};
+
+Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const ShareSource& shares = {}) {
   Runner runner(target, vocab);
   std::string json;
   for (const std::string& name : flags.workloads) {
@@ -126,7 +135,15 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab) {
     if (flags.prompt_tokens > 0) workload.prompt_tokens = flags.prompt_tokens;
     if (flags.output_tokens > 0) workload.output_tokens = flags.output_tokens;
     if (flags.repetitions > 0) workload.repetitions = flags.repetitions;
-    TANDEM_ASSIGN(const Report report, runner.run(workload, flags.rate));
+    // Memory that is shared with other machines swings: the better of before and after is the limit.
+    constexpr int kPasses = 3;
+    const double before = shares.memory ? shares.memory->measure(kPasses) : 0;
+    if (shares.meter) (void)shares.meter->take();
+    TANDEM_ASSIGN(Report report, runner.run(workload, flags.rate));
+    if (shares.meter) {
+      report.shares = Shares{.steps = shares.meter->take(), .read_bandwidth = 0};
+      if (shares.memory) report.shares->read_bandwidth = std::max(before, shares.memory->measure(kPasses));
+    }
     std::fputs(as_text(report).c_str(), stdout);
     std::fflush(stdout);
     json += (json.empty() ? "[" : ",\n ") + as_json(report);
@@ -138,6 +155,8 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab) {
 
 Result<int> bench_in_process(const BenchFlags& flags) {
   TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
+  ShareSource shares;
+  if (flags.shares) replica.executor.shares = shares.meter = std::make_shared<ops::ShareMeter>();
   TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
   TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
   TANDEM_ASSIGN(std::unique_ptr<executor::Executor> executor, executor::start_executor(replica.executor));
@@ -145,7 +164,11 @@ Result<int> bench_in_process(const BenchFlags& flags) {
   replica.engine.steps_in_flight = replica.executor.max_in_flight;
   TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, engine::make_engine(replica.engine, std::move(executor), tokenizer, plan.geometry.eos_ids));
   const std::unique_ptr<Target> target = make_engine_target(*engine);
-  TANDEM_ASSIGN(const int status, run_all(flags, *target, std::min(tokenizer.vocab_size(), engine->vocab())));
+  if (flags.shares) {
+    auto memory = ops::cpu::ReadBandwidth::make(rank::cpu_threads_of(replica.executor.devices));
+    if (memory) shares.memory = std::move(*memory);
+  }
+  TANDEM_ASSIGN(const int status, run_all(flags, *target, std::min(tokenizer.vocab_size(), engine->vocab()), shares));
   TANDEM_TRY(engine->stop());
   return status;
 }
@@ -166,10 +189,12 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Another prompt length than the workload's");
   command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's");
   command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's");
+  command->add_flag("--shares", flags->shares, "Also print where the time of rank 0's steps goes; in process, on the CPU");
   command->add_option("--json", flags->json, "Also write the figures to this file");
   command->callback([flags, &action] {
     action = [flags]() -> Result<int> {
       if (flags->url.empty()) return bench_in_process(*flags);
+      if (flags->shares) return fail(ErrorKind::Unsupported, "[bench] --shares sees the steps of this process only; leave out --url", "--shares");
       TANDEM_ASSIGN(const std::unique_ptr<Target> target, make_http_target(flags->url, flags->served));
       return run_all(*flags, *target, flags->vocab);
     };

@@ -88,6 +88,12 @@ Result<std::vector<std::int64_t>> device_bytes(const ExecutorOptions& options) {
 Result<StartPlan> plan_start(const ExecutorOptions& options) {
   const int world = world_of(options);
   TANDEM_TRY(rank::check_devices(options.devices));
+  if (options.shares && on_cuda(options)) {
+    return fail(ErrorKind::Unsupported,
+                "[bench] --shares times operators where they are called, and a CUDA device runs them later; --device cpu "
+                "works, and gates/device.sh trace draws a CUDA step",
+                "--shares");
+  }
   if (options.mixed.value_or(false) && world > 1) {
     return fail(ErrorKind::Unsupported,
                 fmt::format("[tp] --mixed on with {} ranks; --mixed off works, or one rank", world),
@@ -178,6 +184,7 @@ Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& opti
   settings->nan_fill_freed = options.nan_fill_freed;
   settings->record_decode = options.record_decode && options.devices.ordinals.size() == 1;
   settings->hash_residual = options.hash_residual;
+  settings->shares = options.shares;
   settings->on_step = options.on_step;
 
   Deadlines deadlines = options.deadlines;

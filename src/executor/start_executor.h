@@ -16,6 +16,7 @@
 #include "model/partition.h"
 #include "model/weights.h"
 #include "ops/head.h"
+#include "ops/step_shares.h"
 #include "rank/device.h"
 #include "rank/model_rank.h"
 
@@ -43,6 +44,8 @@ struct ExecutorOptions {
   bool record_decode = false;  // recorded decode steps (CUDA graphs); for one rank only (R6.3)
   std::optional<Nanoseconds> step_deadline;  // 600 s | 30 s; the others stand in `deadlines`
   Deadlines deadlines;
+
+  std::shared_ptr<ops::ShareMeter> shares;  // gets the times of rank 0's steps; refused on CUDA
 
   // Debug and tests.
   bool nan_fill_freed = false;

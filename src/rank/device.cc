@@ -53,11 +53,6 @@ Result<const CudaLibrary*> cuda_library() {
 
 std::string list(const std::vector<int>& ordinals) { return fmt::format("{}", fmt::join(ordinals, ",")); }
 
-int cpu_threads_of(const DeviceChoice& choice) {
-  if (choice.cpu_threads > 0) return choice.cpu_threads;
-  return std::max(1, usable_cores() / static_cast<int>(choice.ordinals.size()));
-}
-
 // Of all ranks' teams. A rank may spin while it waits only if its peers' teams have cores of their own.
 int all_cpu_threads_of(const DeviceChoice& choice) {
   return cpu_threads_of(choice) * static_cast<int>(choice.ordinals.size());
@@ -69,6 +64,11 @@ ops::cuda::PeerGroupOptions peers_of(const DeviceChoice& choice) {
 }
 
 }  // namespace
+
+int cpu_threads_of(const DeviceChoice& choice) {
+  if (choice.cpu_threads > 0) return choice.cpu_threads;
+  return std::max(1, usable_cores() / static_cast<int>(choice.ordinals.size()));
+}
 
 std::string_view name(DeviceKind kind) { return kind == DeviceKind::Cpu ? "cpu" : "cuda"; }
 

@@ -40,6 +40,9 @@ inline constexpr int kMaxOrdinals = 16;
 // Error: Unsupported: no libtandem_cuda.so, no driver or no device, with what would help.
 [[nodiscard]] Result<int> cuda_devices();
 
+// Threads of one CPU rank's team.
+[[nodiscard]] int cpu_threads_of(const DeviceChoice& choice);
+
 // Binds the rank's device to the calling thread and makes its backend. Thread: the rank's.
 // Errors: Unsupported, Device.
 [[nodiscard]] Result<std::unique_ptr<ops::Backend>> make_backend(const DeviceChoice& choice, RankId rank);

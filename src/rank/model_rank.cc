@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "memory/page_table.h"
 #include "memory/planner.h"
 #include "model/self_check.h"
+#include "ops/metered_backend.h"
 
 namespace tandem::rank {
 
@@ -19,6 +21,10 @@ ModelRank::~ModelRank() = default;
 
 Result<void> ModelRank::open() {
   TANDEM_ASSIGN(backend_, make_backend(settings_->devices, rank_));
+  if (settings_->shares && rank_.value == 0) {
+    static const SteadyClock clock;
+    backend_ = ops::make_metered_backend(std::move(backend_), settings_->shares, clock);
+  }
   TANDEM_ASSIGN(const ops::DeviceInfo device, backend_->device());
   free_at_open_ = static_cast<std::int64_t>(device.free_bytes);
   log_info("[rank {}] {} device {}: {}{}{}, {} MiB free of {}", rank_.value, name(settings_->devices.kind),

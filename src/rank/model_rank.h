@@ -15,6 +15,7 @@
 #include "model/forward.h"
 #include "model/partition.h"
 #include "ops/backend.h"
+#include "ops/step_shares.h"
 #include "rank/book.h"
 #include "rank/device.h"
 #include "rank/rank_model.h"
@@ -54,6 +55,7 @@ struct RankSettings {
   bool record_decode = false;  // recorded decode steps (CUDA graphs), one for every number of rows
   bool nan_fill_freed = false;                    // debug (R4.5): memory that no request holds is NaN
   bool hash_residual = false;                     // debug (R7.7)
+  std::shared_ptr<ops::ShareMeter> shares;        // gets the times of rank 0's steps; CPU ranks only
   std::function<void(const StepTrace&)> on_step;  // debug: after each step is queued, on each rank's thread
 };
 

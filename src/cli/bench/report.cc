@@ -82,7 +82,8 @@ std::string as_text(const Report& r) {
                         r.itl.largest);
   if (r.workload.streams > 1) text += fmt::format("; step while all decode {:.3f} ms", r.step_ms);
   if (r.workload.long_prompt > 0) text += fmt::format("; long prompt TTFT mean {:.1f} ms", r.long_ttft.mean);
-  return text + fmt::format("; {:.0f} output tok/s, {:.0f} total tok/s\n", r.output_tokens_a_second, r.total_tokens_a_second);
+  text += fmt::format("; {:.0f} output tok/s, {:.0f} total tok/s\n", r.output_tokens_a_second, r.total_tokens_a_second);
+  return r.shares ? text + as_text(*r.shares) : text;
 }
 
 std::string as_json(const Report& r) {
@@ -94,7 +95,9 @@ std::string as_json(const Report& r) {
   write(json, "itl_ms", r.itl);
   if (r.workload.long_prompt > 0) write(json, "long_prompt_ttft_ms", r.long_ttft);
   json.member("decode_step_ms", r.step_ms).member("seconds", r.seconds).member("output_tokens_per_second", r.output_tokens_a_second);
-  json.member("total_tokens_per_second", r.total_tokens_a_second).end_object();
+  json.member("total_tokens_per_second", r.total_tokens_a_second);
+  if (r.shares) write(json, *r.shares);
+  json.end_object();
   return json.take();
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/bench/shares.h"
 #include "cli/bench/target.h"
 #include "cli/bench/workload.h"
 
@@ -25,6 +27,7 @@ struct Report {
   double seconds = 0;      // first request sent to last token seen
   double output_tokens_a_second = 0, total_tokens_a_second = 0;
   Percentiles long_ttft;   // mixed: of the long prompts
+  std::optional<Shares> shares;  // with --shares; of every step, a first repetition that is not counted included
 };
 
 // `timelines` of the workload's streams; `longs` of the long prompts of `mixed`, which count in nothing but

@@ -29,5 +29,26 @@ TEST(BenchReport, TimesFollowTheWordsOfMeasurement) {
   EXPECT_DOUBLE_EQ(report.step_ms, 3);  // gaps wholly inside [12, 16]: 4 (12-16) and 2 (14-16)
 }
 
+TEST(BenchReport, SharesNameEveryPartLargestFirstAndSumToTheStep) {
+  Report report = make_report({.name = "t"}, {}, {});
+  EXPECT_EQ(as_text(report).find("steps:"), std::string::npos);
+  Shares shares{.steps = {}, .read_bandwidth = 2e10};
+  shares.steps.weight_bytes = 1'000'000'000;
+  ops::StepTimes& decode = shares.steps.decode;
+  decode = {.steps = 2, .tokens = 2, .total = std::chrono::milliseconds(200)};
+  decode.of(ops::StepPart::Delta) = std::chrono::milliseconds(50);
+  decode.of(ops::StepPart::Products) = std::chrono::milliseconds(150);
+  report.shares = shares;
+  const std::string text = as_text(report);
+  EXPECT_NE(text.find("decode steps: 2 of 100.000 ms and 1.0 tokens: weight products 75.0 % (75.000 ms), delta rule 25.0 % (25.000 ms), head 0.0 %"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("1000 MB of weights a step, 10.00 GB/s; the same threads read memory at 20.00 GB/s: 0.50 of it"), std::string::npos) << text;
+  EXPECT_EQ(text.find("prompt steps"), std::string::npos) << text;
+  const std::string json = as_json(report);
+  EXPECT_NE(json.find(R"("shares":{"decode":{"steps":2,"tokens":2,"step_ms":100)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("weight_bytes_per_second":1e+10)"), std::string::npos) << json;
+}
+
 }  // namespace
 }  // namespace tandem::cli::bench
