@@ -19,7 +19,41 @@ set(cuda_benches ${cuda_sources})
 list(FILTER cuda_benches INCLUDE REGEX "_bench\\.(cu|cc)$")
 list(FILTER cuda_sources EXCLUDE REGEX "_(test|bench)\\.(cu|cc)$")
 
-add_library(tandem_cuda SHARED ${cuda_sources})
+# The algorithm tables (R1.5) travel inside the library: a line of a raw string literal each file, cut where compilers
+# limit one literal's length.
+file(GLOB gemm_tables CONFIGURE_DEPENDS ${cuda_dir}/gemm_tables/*.txt)
+set(gemm_table_literals "")
+foreach(file IN LISTS gemm_tables)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  get_filename_component(table ${file} NAME)
+  file(READ ${file} rest)
+  string(LENGTH "${rest}" length)
+  set(at 0)
+  string(APPEND gemm_table_literals "    {\"${table}\",\n")
+  while(at LESS length)
+    string(SUBSTRING "${rest}" ${at} 12000 part)
+    string(APPEND gemm_table_literals "R\"~(${part})~\"\n")
+    math(EXPR at "${at} + 12000")
+  endwhile()
+  string(APPEND gemm_table_literals "    },\n")
+endforeach()
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gemm_tables.cc CONTENT
+"#include \"ops/cuda/gemm_tables.h\"
+
+#include <vector>
+
+namespace tandem::ops::cuda {
+
+std::span<const GemmTableFile> gemm_tables() {
+  static const std::vector<GemmTableFile> tables = {
+@gemm_table_literals@  };
+  return tables;
+}
+
+}  // namespace tandem::ops::cuda
+" @ONLY)
+
+add_library(tandem_cuda SHARED ${cuda_sources} ${CMAKE_BINARY_DIR}/generated/gemm_tables.cc)
 target_include_directories(tandem_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(tandem_cuda PUBLIC tandem_ops CUDA::cudart PRIVATE tandem_flags CUDA::cublasLt)
 set_target_properties(tandem_cuda PROPERTIES CUDA_STANDARD 20 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})

@@ -20,5 +20,6 @@ void add_gate(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_soak(CLI::App& app, Action& action);
+void add_tune(CLI::App& app, Action& action);
 
 }  // namespace tandem::cli

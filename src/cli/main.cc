@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   tandem::cli::add_bench(app, action);
   tandem::cli::add_chat(app, action);
   tandem::cli::add_soak(app, action);
+  tandem::cli::add_tune(app, action);
   CLI11_PARSE(app, argc, argv);
 
   const tandem::Result<int> status = action();

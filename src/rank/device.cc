@@ -14,6 +14,7 @@
 #include "ops/cpu/backend.h"
 #include "ops/cuda/entry.h"
 #include "ops/reference/backend.h"
+#include "rank/tune.h"
 
 namespace tandem::rank {
 namespace {
@@ -25,6 +26,7 @@ struct CudaLibrary {
   ops::cuda::DeviceCount device_count = nullptr;
   ops::cuda::CheckPeers check_peers = nullptr;
   ops::cuda::MakeGroup make_group = nullptr;
+  ops::cuda::Tune tune = nullptr;
   std::string failure;
 
   CudaLibrary() {
@@ -40,7 +42,8 @@ struct CudaLibrary {
     device_count = reinterpret_cast<ops::cuda::DeviceCount>(dlsym(library, ops::cuda::kDeviceCount));
     check_peers = reinterpret_cast<ops::cuda::CheckPeers>(dlsym(library, ops::cuda::kCheckPeers));
     make_group = reinterpret_cast<ops::cuda::MakeGroup>(dlsym(library, ops::cuda::kMakeGroup));
-    if (make_backend == nullptr || device_count == nullptr || check_peers == nullptr || make_group == nullptr)
+    tune = reinterpret_cast<ops::cuda::Tune>(dlsym(library, ops::cuda::kTune));
+    if (make_backend == nullptr || device_count == nullptr || check_peers == nullptr || make_group == nullptr || tune == nullptr)
       failure = "libtandem_cuda.so is of another version";
   }
 };
@@ -134,8 +137,10 @@ Result<std::unique_ptr<ops::Backend>> make_backend(const DeviceChoice& choice, R
   if (choice.kind == DeviceKind::Cuda) {
     TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
     std::unique_ptr<ops::Backend> backend;
+    std::string note;
     Error error;
-    if (!cuda->make_backend(ordinal, &backend, &error)) return fail(std::move(error));
+    if (!cuda->make_backend(ordinal, &backend, &note, &error)) return fail(std::move(error));
+    log_info("[rank {}] {}", rank.value, note);
     return backend;
   }
   if (choice.ops == OpsKind::Reference) return ops::make_reference_backend();
@@ -160,6 +165,15 @@ Result<std::shared_ptr<comm::Group>> make_group(const DeviceChoice& choice, Nano
                                    .join_deadline = init_deadline,
                                    .collective_deadline = step_deadline,
                                    .spin = spin_of(choice)});
+}
+
+Result<std::string> tune_cuda(const ops::cuda::TuneOptions& options) {
+  TANDEM_TRY(check_devices({.kind = DeviceKind::Cuda, .ordinals = {options.ordinal}}));
+  TANDEM_ASSIGN(const CudaLibrary* const cuda, cuda_library());
+  std::string table;
+  Error error;
+  if (!cuda->tune(&options, &table, &error)) return fail(std::move(error));
+  return table;
 }
 
 }  // namespace tandem::rank

@@ -9,6 +9,7 @@
 #include "ops/cuda/attention_prepare.cuh"
 #include "ops/cuda/delta_cuda.cuh"
 #include "ops/cuda/embed.cuh"
+#include "ops/cuda/few_tokens.cuh"
 #include "ops/cuda/head_cuda.cuh"
 #include "ops/cuda/norm.cuh"
 #include "ops/cuda/peer_group.h"
@@ -46,6 +47,8 @@ Result<std::unique_ptr<CudaBackend>> CudaBackend::open(int ordinal) {
   context.workspace_bytes = kWorkspaceBytes;
   TANDEM_TRY(prepare_attention(context));
   TANDEM_TRY(prepare_delta(context));
+  TANDEM_TRY(prepare_few_tokens());
+  backend->gemm_.choose_table(properties.name);
   return backend;
 }
 
@@ -106,7 +109,9 @@ Result<LinearWeight> CudaBackend::load_stacked(std::span<const HostMatrix> parts
     TANDEM_TRY(upload_.copy(context_, part, to));
     to += part.rows * part.cols;
   }
+  stacked->gate_up = gate_up;
   TANDEM_ASSIGN(stacked->units, block_units(*stacked, gate_up));
+  TANDEM_ASSIGN(stacked->tiles, weight_tiles(*stacked));
   const LinearWeight weight{stacked.get(), stacked->rows, stacked->cols};
   matrices_.push_back(std::move(stacked));
   return weight;
@@ -127,7 +132,9 @@ Result<EmbeddingWeight> CudaBackend::load_embedding(const HostMatrix& table) {
 }
 
 Result<LinearWeight> CudaBackend::tie_head(const EmbeddingWeight& embedding) {
-  matrices_.push_back(std::make_unique<DeviceMatrix>(DeviceMatrix{embedding.table, embedding.vocab, embedding.hidden, {}}));
+  auto head = std::make_unique<DeviceMatrix>(DeviceMatrix{.data = embedding.table, .rows = embedding.vocab, .cols = embedding.hidden});
+  TANDEM_ASSIGN(head->tiles, weight_tiles(*head));
+  matrices_.push_back(std::move(head));
   return LinearWeight{matrices_.back().get(), embedding.vocab, embedding.hidden};
 }
 
@@ -219,6 +226,8 @@ Result<void> CudaBackend::reduce_add_norm(const ReduceAddNormArgs& args) {
 Result<void> CudaBackend::linear(const LinearArgs& args) { return gemm_.run(args.x, matrix(args.weight), args.y); }
 
 Result<void> CudaBackend::linear_swiglu(const LinearSwigluArgs& args) {
+  TANDEM_ASSIGN(const bool fused, gemm_.run_swiglu(args.x, matrix(args.weight), args.y));
+  if (fused) return {};
   TANDEM_TRY(gemm_.run(args.x, matrix(args.weight), args.gate_up));
   return swiglu(context_, args.gate_up, args.y);
 }

@@ -70,6 +70,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Result<void> synchronize() override;
 
   [[nodiscard]] const Context& context() const { return context_; }
+  [[nodiscard]] Gemm& gemm() { return gemm_; }
 
  private:
   CudaBackend() : gemm_(context_) {}

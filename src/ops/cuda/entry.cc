@@ -4,14 +4,25 @@
 
 #include "ops/cuda/cuda_backend.h"
 
-extern "C" bool tandem_cuda_make_backend(int ordinal, std::unique_ptr<tandem::ops::Backend>* backend,
+extern "C" bool tandem_cuda_make_backend(int ordinal, std::unique_ptr<tandem::ops::Backend>* backend, std::string* note,
                                          tandem::Error* error) {
   auto made = tandem::ops::cuda::CudaBackend::open(ordinal);
   if (!made) {
     *error = made.error();
     return false;
   }
+  *note = (*made)->gemm().note();
   *backend = std::move(*made);
+  return true;
+}
+
+extern "C" bool tandem_cuda_tune(const tandem::ops::cuda::TuneOptions* options, std::string* table, tandem::Error* error) {
+  auto made = tandem::ops::cuda::tune_gemms(*options);
+  if (!made) {
+    *error = made.error();
+    return false;
+  }
+  *table = std::move(*made);
   return true;
 }
 

@@ -2,97 +2,89 @@
 
 #include <fmt/format.h>
 
-namespace tandem::ops::cuda {
-namespace {
+#include <algorithm>
+#include <utility>
 
-Result<void> checked_lt(cublasStatus_t status, std::string_view what) {
-  if (status == CUBLAS_STATUS_SUCCESS) return {};
-  return fail(ErrorKind::Device, fmt::format("{}: {}", what, cublasLtGetStatusName(status)));
+#include "base/log.h"
+#include "ops/cuda/few_tokens.cuh"
+#include "ops/cuda/gemm_tables.h"
+#include "ops/cuda/lt_product.h"
+
+namespace tandem::ops::cuda {
+
+cublasLtMatmulAlgo_t library_algorithm(const GemmEntry& entry) {
+  cublasLtMatmulAlgo_t algorithm{};
+  static_assert(sizeof algorithm.data == sizeof entry.words);
+  std::ranges::copy(entry.words, algorithm.data);
+  return algorithm;
 }
 
-// The descriptors of one product, destroyed with it. cuBLASLt is column-major: y^T = weight * x^T.
-struct Product {
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+void Gemm::choose_table(std::string_view device) {
+  ChosenGemmTable chosen = choose_gemm_table(gemm_tables(), device, cublasLtGetVersion());
+  table_ = std::move(chosen.table);
+  note_ = std::move(chosen.note);
+}
 
-  ~Product() {
-    if (c) cublasLtMatrixLayoutDestroy(c);
-    if (b) cublasLtMatrixLayoutDestroy(b);
-    if (a) cublasLtMatrixLayoutDestroy(a);
-    if (operation) cublasLtMatmulDescDestroy(operation);
-  }
-
-  Result<void> describe(std::int64_t rows, std::int64_t cols, std::int64_t tokens, std::int64_t x_stride,
-                        std::int64_t y_stride) {
-    const cublasOperation_t transpose = CUBLAS_OP_T;
-    TANDEM_TRY(checked_lt(cublasLtMatmulDescCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "matmul"));
-    TANDEM_TRY(checked_lt(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                                         sizeof transpose),
-                          "matmul transpose"));
-    TANDEM_TRY(checked_lt(cublasLtMatrixLayoutCreate(&a, CUDA_R_16BF, cols, rows, cols), "matmul a"));
-    TANDEM_TRY(checked_lt(cublasLtMatrixLayoutCreate(&b, CUDA_R_16BF, cols, tokens, x_stride), "matmul b"));
-    return checked_lt(cublasLtMatrixLayoutCreate(&c, CUDA_R_16BF, rows, tokens, y_stride), "matmul c");
-  }
-};
-
-}  // namespace
-
-Gemm::~Gemm() = default;
-
-int Gemm::bucket(int tokens) {
-  if (tokens <= 16) return tokens;
-  if (tokens <= 256) return (tokens + 15) / 16 * 16;
-  return (tokens + 255) / 256 * 256;
+Result<void> Gemm::check(const GemmEntry& entry, int tokens) const {
+  if (entry.kind == GemmKind::FewTokens) return check_few_tokens(entry.op, entry.n, entry.k, tokens, entry.plan);
+  LtProduct product;
+  TANDEM_TRY(product.describe(entry.n, entry.k, tokens, entry.k, entry.n));
+  return product.check(context_, library_algorithm(entry));
 }
 
 Result<void> Gemm::prepare(const DeviceMatrix& weight, int max_tokens) {
-  cublasLtMatmulPreference_t preference = nullptr;
-  TANDEM_TRY(checked_lt(cublasLtMatmulPreferenceCreate(&preference), "matmul preference"));
-  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  auto status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                     &context_.workspace_bytes, sizeof context_.workspace_bytes);
-  if (status == CUBLAS_STATUS_SUCCESS)
-    status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                  &reductions, sizeof reductions);
-  Result<void> result = checked_lt(status, "matmul preference");
-  int previous = 0;
-  for (int tokens = 1; result && tokens <= max_tokens; ++tokens) {
-    const int size = bucket(tokens);
-    if (size == previous) continue;
-    previous = size;
-    const Key key{weight.rows, weight.cols, size};
-    if (algorithms_.contains(key)) continue;
-    Product product;
-    result = product.describe(weight.rows, weight.cols, size, weight.cols, weight.rows);
-    if (!result) break;
-    cublasLtMatmulHeuristicResult_t found{};
-    int count = 0;
-    result = checked_lt(cublasLtMatmulAlgoGetHeuristic(context_.lt, product.operation, product.a, product.b, product.c,
-                                                       product.c, preference, 1, &found, &count),
-                        "matmul heuristic");
-    if (result && count == 0)
-      result = fail(ErrorKind::Unsupported, fmt::format("cuBLASLt has no algorithm for {} tokens with a {} x {} weight",
-                                                        size, weight.rows, weight.cols));
-    if (result) algorithms_.emplace(key, found.algo);
+  if (!prepared_.insert({weight.rows, weight.cols, weight.gate_up}).second) return {};
+  const auto usable = [this](const GemmEntry& entry, int tokens) { return check(entry, tokens); };
+  const GemmTable* const table = table_ ? &*table_ : nullptr;
+  std::vector<std::string> notes;
+  if (weight.gate_up)
+    for (const GemmBucket& bucket : plan_gemm(table, GemmOp::Swiglu, weight.rows, weight.cols, max_tokens, usable, notes))
+      if (bucket.entry) algorithms_.emplace(Key{GemmOp::Swiglu, weight.rows, weight.cols, bucket.tokens}, Algorithm{.kind = GemmKind::FewTokens, .plan = bucket.entry->plan});
+  for (const GemmBucket& bucket : plan_gemm(table, GemmOp::Linear, weight.rows, weight.cols, max_tokens, usable, notes)) {
+    Algorithm algorithm;
+    if (bucket.entry) {
+      algorithm = {bucket.entry->kind, library_algorithm(*bucket.entry), bucket.entry->plan};
+    } else {
+      LtProduct product;
+      TANDEM_TRY(product.describe(weight.rows, weight.cols, bucket.tokens, weight.cols, weight.rows));
+      TANDEM_ASSIGN(const std::vector<cublasLtMatmulAlgo_t> found, product.heuristics(context_, 1));
+      if (found.empty())
+        return fail(ErrorKind::Unsupported, fmt::format("cuBLASLt has no algorithm for {} tokens with a {} x {} weight", bucket.tokens,
+                                                        weight.rows, weight.cols));
+      algorithm.library = found.front();
+    }
+    algorithms_.emplace(Key{GemmOp::Linear, weight.rows, weight.cols, bucket.tokens}, algorithm);
   }
-  cublasLtMatmulPreferenceDestroy(preference);
-  return result;
+  for (const std::string& note : notes) log_warn("[device {}] {}", context_.ordinal, note);
+  return {};
+}
+
+const Gemm::Algorithm* Gemm::find(GemmOp op, const DeviceMatrix& weight, std::int64_t tokens) const {
+  const auto found = algorithms_.find({op, weight.rows, weight.cols, gemm_bucket(static_cast<int>(tokens))});
+  return found == algorithms_.end() ? nullptr : &found->second;
 }
 
 Result<void> Gemm::run(View<const bf16, 2> x, const DeviceMatrix& weight, View<bf16, 2> y) {
   const std::int64_t tokens = x.size(0);
   if (tokens == 0) return {};
-  const auto algorithm = algorithms_.find({weight.rows, weight.cols, bucket(static_cast<int>(tokens))});
-  if (algorithm == algorithms_.end())
+  const Algorithm* const algorithm = find(GemmOp::Linear, weight, tokens);
+  if (!algorithm)
     return fail(ErrorKind::Device, fmt::format("linear: no algorithm prepared for {} tokens with a {} x {} weight", tokens,
                                                weight.rows, weight.cols));
-  Product product;
+  if (algorithm->kind == GemmKind::FewTokens) return few_tokens(context_, GemmOp::Linear, x, weight, y, algorithm->plan);
+  LtProduct product;
   TANDEM_TRY(product.describe(weight.rows, weight.cols, tokens, x.stride[0], y.stride[0]));
-  const float one = 1.0f, zero = 0.0f;
-  return checked_lt(cublasLtMatmul(context_.lt, product.operation, &one, weight.data, product.a, x.data, product.b, &zero,
-                                   y.data, product.c, y.data, product.c, &algorithm->second, context_.workspace,
-                                   context_.workspace_bytes, context_.stream),
-                    fmt::format("linear, {} tokens with a {} x {} weight", tokens, weight.rows, weight.cols));
+  const auto run = product.run(context_, x.data, weight.data, y.data, algorithm->library);
+  if (run) return {};
+  return fail(ErrorKind::Device, fmt::format("linear, {} tokens with a {} x {} weight: {}", tokens, weight.rows, weight.cols, run.error().message));
+}
+
+Result<bool> Gemm::run_swiglu(View<const bf16, 2> x, const DeviceMatrix& weight, View<bf16, 2> y) {
+  if (x.size(0) == 0 || !weight.gate_up) return false;
+  const Algorithm* const algorithm = find(GemmOp::Swiglu, weight, x.size(0));
+  if (!algorithm) return false;
+  TANDEM_TRY(few_tokens(context_, GemmOp::Swiglu, x, weight, y, algorithm->plan));
+  return true;
 }
 
 }  // namespace tandem::ops::cuda
