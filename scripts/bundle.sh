@@ -17,7 +17,7 @@ install -s -m 755 "$release/tandem" "$out/tandem"
 cp -r models/tandem-tiny "$out/models/"
 cp -r gates/fixtures gates/*.sh gates/*.py "$out/gates/"
 install -D -m 644 tools/plot_timeline.py "$out/tools/plot_timeline.py"
-for file in libtandem_cuda.so libtandem_trace.so tandem_cuda_tests tandem_cuda_rank_tests cuda_operators_bench peer_bench; do
+for file in libtandem_cuda.so libtandem_trace.so tandem_cuda_tests tandem_cuda_rank_tests cuda_operators_bench block_bench delta_cuda_bench peer_bench; do
   [ -f "$cuda/$file" ] && install -s -m 755 "$cuda/$file" "$out/$file"
 done
 

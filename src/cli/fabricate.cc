@@ -24,7 +24,7 @@ struct FabricateFlags {
   int threads = 0;
   model::Geometry custom{.name = "custom", .hidden = 512, .intermediate = 1024, .query_heads = 4, .kv_heads = 2, .key_heads = 4,
                          .value_heads = 8, .vocab = 4096, .max_context = 32768, .tied = true};
-  int layers = 8, interval = 4;
+  int layers = 8, interval = 4, spread = 0;
   bool untied = false;
 };
 
@@ -44,6 +44,7 @@ Result<int> fabricate(FabricateFlags flags) {
   options.layout = flags.like == "published" ? model::FabricatedLayout::Published : model::FabricatedLayout::TextOnly;
   options.seed = flags.seed;
   options.threads = flags.threads;
+  options.spread_percent = flags.spread;
   TANDEM_ASSIGN(options.shard_bytes, parse_bytes(flags.shard, "shard"));
   TANDEM_ASSIGN(const std::int64_t bytes, model::fabricated_bytes(options));
   {
@@ -77,6 +78,7 @@ void add_fabricate(CLI::App& app, Action& action) {
   custom("--value-heads", flags->custom.value_heads);
   custom("--vocab", flags->custom.vocab);
   custom("--max-context", flags->custom.max_context);
+  command->add_option("--spread", flags->spread, "Deviation of the logits in percent; default: by the vocabulary")->check(CLI::Range(1, 1000))->group("Custom geometry");
   custom("--layers", flags->layers);
   custom("--full-attention-interval", flags->interval);
   command->add_flag("--untied", flags->untied, "A head of its own")->group("Custom geometry");

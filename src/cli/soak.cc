@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <mutex>
 #include <thread>
 
@@ -11,6 +13,7 @@
 #include "cli/replica_flags.h"
 #include "cli/soak/requests.h"
 #include "cli/soak/same.h"
+#include "cli/soak/scores.h"
 #include "engine/make_engine.h"
 #include "memory/page_table.h"
 #include "text/tokenizer.h"
@@ -22,25 +25,30 @@ using namespace soak;
 
 constexpr char kExamples[] =
     "Random requests that come, leave, stop and are sampled at random, on several shapes of engine with few slots and few\n"
-    "pages. Each must get what another backend gives it alone: the same tokens and the same end, or a first difference\n"
-    "between near-ties.\n\n"
-    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cuda     against the CPU's operators\n"
-    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --against reference\n"
-    "  tandem soak MODEL --device cuda --against device                         beside others = alone, on one device";
+    "pages. --rule same: each must get what it gets alone, the same tokens and the same end, or a first difference between\n"
+    "near-ties. --rule logits: at each of its tokens the 8 best logprobs must be those that the other backend has there,\n"
+    "given the same tokens, within the Hugging Face gate's bounds.\n\n"
+    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cuda --against device     beside others = alone\n"
+    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cuda --rule logits        the CPU's operators\n"
+    "  tandem soak --fixture gates/fixtures/tandem-tiny.json --text gates/fixtures/tandem-tiny.txt --device cuda\n"
+    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --against reference";
 
 // Near-ties lie within this, or within 3 x the gate's floor where that is more.
 constexpr double kLeastTolerance = 0.05;
 constexpr double kFloors = 3;
 // Equal ids with logprobs further apart than this many floors in the mean are no equal models.
 constexpr double kMostMeanFloors = 2;
+// The Hugging Face gate's bounds, in floors.
+constexpr double kMostMean = 1.15, kMostP99 = 1.3;
 constexpr int kContext = 1024;
 
 struct SoakFlags {
   ReplicaFlags replica;
-  std::string against = "fast", fixture, work = "build/gates";
+  std::string against = "fast", rule = "same", fixture, text, work = "build/gates";
   int requests = 40, rounds = 3;
   unsigned seed = 1;
-  double floor = 0;
+  gates::GateFigures floor;       // the fixture's
+  std::vector<TokenId> prompts;   // --text, in tokens
 };
 
 // The shapes of engine that take turns: chunks of one page, of two, and as large as they come.
@@ -59,6 +67,7 @@ class Client final : public engine::EventSink {
   void on_delta(RequestId request, engine::Delta delta) override {
     for (std::size_t i = 0; i < delta.tokens.size(); ++i)
       answer_.tokens.push_back(i < delta.logprobs.size() ? std::move(delta.logprobs[i]) : engine::TokenLogprob{.id = delta.tokens[i]});
+    std::move(delta.prompt_logprobs.begin(), delta.prompt_logprobs.end(), std::back_inserter(prompt_));
     if (leaves_after_ && static_cast<int>(answer_.tokens.size()) >= *leaves_after_) engine_.cancel(request);
   }
   void on_finish(RequestId, engine::Finish finish) override {
@@ -72,6 +81,7 @@ class Client final : public engine::EventSink {
 
   // After its end.
   [[nodiscard]] const Answer& answer() const { return answer_; }
+  [[nodiscard]] const std::vector<engine::TokenLogprob>& prompt() const { return prompt_; }
   [[nodiscard]] const std::optional<Error>& failure() const { return failure_; }
 
  private:
@@ -79,16 +89,17 @@ class Client final : public engine::EventSink {
   const std::optional<int> leaves_after_;
   const std::function<void()> on_end_;
   Answer answer_;
+  std::vector<engine::TokenLogprob> prompt_;
   std::optional<Error> failure_;
 };
 
-Result<std::unique_ptr<engine::Engine>> start(executor::ExecutorOptions options, const Shape& shape, const text::Tokenizer& tokenizer) {
+Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::ExecutorOptions options, const Shape& shape, const text::Tokenizer& tokenizer) {
   options.max_requests = shape.slots;
   options.max_step_tokens = shape.step_tokens;
   options.max_mixed_tokens = shape.mixed_tokens + (shape.mixed ? 0 : shape.slots);
   options.mixed = shape.mixed;
   options.max_context = kContext;
-  options.logprobs = ops::LogprobsMode::Processed;
+  options.logprobs = flags.rule == "logits" ? ops::LogprobsMode::Raw : ops::LogprobsMode::Processed;
   options.tokens_with_text = tokenizer.vocab_size();
   options.nan_fill_freed = true;
   // Pages for one longest request and little more, so that requests wait for pages too.
@@ -102,7 +113,7 @@ Result<std::unique_ptr<engine::Engine>> start(executor::ExecutorOptions options,
   return engine::make_engine(engine, std::move(ranks), tokenizer, plan.geometry.eos_ids);
 }
 
-Result<Answer> alone(engine::Engine& engine, const engine::Request& request) {
+Result<std::shared_ptr<Client>> alone(engine::Engine& engine, const engine::Request& request) {
   std::mutex mutex;
   std::condition_variable ended;
   bool done = false;
@@ -115,7 +126,7 @@ Result<Answer> alone(engine::Engine& engine, const engine::Request& request) {
   std::unique_lock lock(mutex);
   ended.wait(lock, [&] { return done; });
   if (client->failure()) return fail(*client->failure());
-  return client->answer();
+  return client;
 }
 
 // Draws the requests and what each gives alone. One that wants a stop is asked twice.
@@ -123,17 +134,17 @@ struct Expected {
   std::vector<Planned> planned;
   std::vector<Answer> answers;
 };
-Result<Expected> ask_alone(engine::Engine& engine, std::mt19937& random, int requests) {
+Result<Expected> ask_alone(const SoakFlags& flags, engine::Engine& engine, std::mt19937& random) {
   Expected expected;
-  for (int i = 0; i < requests; ++i) {
-    Planned planned = draw(random, engine.vocab());
-    TANDEM_ASSIGN(Answer answer, alone(engine, planned.request));
+  for (int i = 0; i < flags.requests; ++i) {
+    Planned planned = draw(random, engine.vocab(), flags.prompts);
+    TANDEM_ASSIGN(std::shared_ptr<Client> client, alone(engine, planned.request));
     if (planned.wants_stop) {
-      planned.request.stop_token_ids = {answer.tokens[random() % answer.tokens.size()].id};
-      TANDEM_ASSIGN(answer, alone(engine, planned.request));
+      planned.request.stop_token_ids = {client->answer().tokens[random() % client->answer().tokens.size()].id};
+      TANDEM_ASSIGN(client, alone(engine, planned.request));
     }
     expected.planned.push_back(std::move(planned));
-    expected.answers.push_back(std::move(answer));
+    expected.answers.push_back(client->answer());
   }
   return expected;
 }
@@ -165,14 +176,12 @@ Result<std::vector<std::shared_ptr<Client>>> run_together(engine::Engine& engine
 }
 
 struct Totals {
-  int left = 0, stopped = 0, differ = 0, wrong = 0;
+  int differ = 0, wrong = 0;
   long tokens = 0;
   double distance = 0, largest = 0, gap = 0;
 };
 
-void add(Totals& totals, const Verdict& verdict, const Answer& answer) {
-  totals.left += !answer.finish;
-  totals.stopped += answer.finish && answer.finish->reason == engine::FinishReason::Stop;
+void add(Totals& totals, const Verdict& verdict) {
   totals.differ += verdict.differs;
   totals.wrong += !verdict.same;
   totals.tokens += verdict.tokens;
@@ -181,35 +190,95 @@ void add(Totals& totals, const Verdict& verdict, const Answer& answer) {
   totals.gap = std::max(totals.gap, verdict.gap);
 }
 
-Result<bool> run_round(const SoakFlags& flags, const executor::ExecutorOptions& device, engine::Engine& lone, const text::Tokenizer& tokenizer, int round) {
-  const Shape& shape = kShapes[static_cast<std::size_t>(round) % std::size(kShapes)];
-  executor::ExecutorOptions options = device;
-  options.record_decode = device.record_decode && round % 2 == 0;
-  std::mt19937 random(flags.seed + 7919u * static_cast<unsigned>(round));
-  TANDEM_ASSIGN(const Expected expected, ask_alone(lone, random, flags.requests));
-  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(options, shape, tokenizer));
-  TANDEM_ASSIGN(const auto clients, run_together(*engine, expected.planned, random, shape.slots));
-  Totals totals;
-  const double tolerance = std::max(kLeastTolerance, kFloors * flags.floor);
-  for (std::size_t i = 0; i < clients.size(); ++i) {
-    if (clients[i]->failure()) return fail(*clients[i]->failure());
-    const Verdict verdict = judge(expected.planned[i].request, clients[i]->answer(), expected.answers[i], tolerance);
-    add(totals, verdict, clients[i]->answer());
-    if (!verdict.same) std::printf("  request %zu (%zu prompt tokens): %s\n", i, expected.planned[i].request.prompt.size(), verdict.why.c_str());
-  }
+// One round's engine and what it did; `verdict` says how the answers compare.
+struct Round {
+  int number = 0;
+  Shape shape;
+  bool recorded = false;
+  std::vector<std::shared_ptr<Client>> clients;
+  bool idle = false;  // slots and pages were given back
+};
+
+Result<Round> run_together(const SoakFlags& flags, executor::ExecutorOptions options, const text::Tokenizer& tokenizer, int number,
+                           const std::vector<Planned>& planned, std::mt19937& random) {
+  Round round{.number = number, .shape = kShapes[static_cast<std::size_t>(number) % std::size(kShapes)]};
+  round.recorded = options.record_decode = options.record_decode && number % 2 == 0;
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, options, round.shape, tokenizer));
+  TANDEM_ASSIGN(round.clients, run_together(*engine, planned, random, round.shape.slots));
+  for (const auto& client : round.clients)
+    if (client->failure()) return fail(*client->failure());
   TANDEM_TRY(engine->stop());
   const engine::Load load = engine->load();
-  const bool idle = load.slots_used == 0 && load.pages_used == 0;
-  const double mean = totals.distance / static_cast<double>(std::max(totals.tokens, 1l));
-  const bool near = flags.floor == 0 || mean <= kMostMeanFloors * flags.floor;
-  std::printf("soak seed %u round %d: %zu requests (%d left, %d stopped), %d slots, steps of %d and %d tokens%s%s: %s; %ld tokens compared, %d first "
-              "differences between near-ties (widest %.4f of %.4f), logprobs apart by %.5f in the mean, %.4f at most%s\n",
-              flags.seed, round, clients.size(), totals.left, totals.stopped, shape.slots, shape.step_tokens, shape.mixed_tokens,
-              shape.mixed ? "" : ", not mixed", options.record_decode ? ", recorded" : "", totals.wrong == 0 && near ? "SAME" : "DIFFERENT", totals.tokens,
-              totals.differ, totals.gap, tolerance, mean, totals.largest,
-              idle ? "" : "; slots or pages were not given back");
+  round.idle = load.slots_used == 0 && load.pages_used == 0;
+  return round;
+}
+
+void report(const SoakFlags& flags, const Round& round, bool good, const std::string& figures) {
+  int left = 0, stopped = 0;
+  for (const auto& client : round.clients) {
+    const auto& finish = client->answer().finish;
+    left += !finish;
+    stopped += finish && finish->reason == engine::FinishReason::Stop;
+  }
+  std::printf("soak seed %u round %d: %zu requests (%d left, %d stopped), %d slots, steps of %d and %d tokens%s%s: %s; %s%s\n", flags.seed, round.number,
+              round.clients.size(), left, stopped, round.shape.slots, round.shape.step_tokens, round.shape.mixed_tokens,
+              round.shape.mixed ? "" : ", not mixed", round.recorded ? ", recorded" : "", good ? "SAME" : "DIFFERENT", figures.c_str(),
+              round.idle ? "" : "; slots or pages were not given back");
   std::fflush(stdout);
-  return totals.wrong == 0 && near && idle;
+}
+
+Result<bool> same_round(const SoakFlags& flags, const executor::ExecutorOptions& device, engine::Engine& lone, const text::Tokenizer& tokenizer, int number) {
+  std::mt19937 random(flags.seed + 7919u * static_cast<unsigned>(number));
+  TANDEM_ASSIGN(const Expected expected, ask_alone(flags, lone, random));
+  TANDEM_ASSIGN(const Round round, run_together(flags, device, tokenizer, number, expected.planned, random));
+  Totals totals;
+  const double tolerance = std::max(kLeastTolerance, kFloors * flags.floor.mean);
+  for (std::size_t i = 0; i < round.clients.size(); ++i) {
+    const Verdict verdict = judge(expected.planned[i].request, round.clients[i]->answer(), expected.answers[i], tolerance);
+    add(totals, verdict);
+    if (!verdict.same) std::printf("  request %zu (%zu prompt tokens): %s\n", i, expected.planned[i].request.prompt.size(), verdict.why.c_str());
+  }
+  const double mean = totals.distance / static_cast<double>(std::max(totals.tokens, 1l));
+  const bool near = flags.floor.mean == 0 || mean <= kMostMeanFloors * flags.floor.mean;
+  const bool good = totals.wrong == 0 && near;
+  report(flags, round, good,
+         fmt::format("{} tokens compared, {} first differences between near-ties (widest {:.4f} of {:.4f}), logprobs apart by {:.5f} in the mean, {:.4f} at most",
+                     totals.tokens, totals.differ, totals.gap, tolerance, mean, totals.largest));
+  return good && round.idle;
+}
+
+// The other backend reads every prompt with its answer in one piece; `lone` keeps that request's logprobs.
+Result<bool> logits_round(const SoakFlags& flags, const executor::ExecutorOptions& device, engine::Engine& lone, const text::Tokenizer& tokenizer, int number) {
+  std::mt19937 random(flags.seed + 7919u * static_cast<unsigned>(number));
+  std::vector<Planned> planned;
+  for (int i = 0; i < flags.requests; ++i) planned.push_back(draw(random, lone.vocab(), flags.prompts));
+  TANDEM_ASSIGN(const Round round, run_together(flags, device, tokenizer, number, planned, random));
+  Scores scores;
+  for (std::size_t i = 0; i < round.clients.size(); ++i) {
+    const Answer& answer = round.clients[i]->answer();
+    if (answer.tokens.empty()) continue;
+    engine::Request whole{.prompt = planned[i].request.prompt, .max_tokens = 1, .prompt_logprobs = ops::kMaxTopLogprobs};
+    for (const engine::TokenLogprob& token : answer.tokens) whole.prompt.push_back(token.id);
+    TANDEM_ASSIGN(const std::shared_ptr<Client> there, alone(lone, whole));
+    scores.add(answer, std::span(there->prompt()).last(answer.tokens.size()));
+  }
+  const gates::GateFigures figures = scores.figures();
+  const double mean = kMostMean * flags.floor.mean, p99 = kMostP99 * flags.floor.p99;
+  const bool good = figures.mean <= mean && figures.p99 <= p99;
+  report(flags, round, good,
+         fmt::format("{} tokens compared, their 8 best logprobs apart by {:.5f} of {:.5f} in the mean, p99 {:.4f} of {:.4f}, at most {:.4f}; regret {:.4f}",
+                     scores.tokens(), figures.mean, mean, figures.p99, p99, figures.max, figures.regret));
+  return good && round.idle;
+}
+
+Result<void> read_prompts(SoakFlags& flags, const text::Tokenizer& tokenizer) {
+  if (flags.text.empty()) return {};
+  std::ifstream file(flags.text, std::ios::binary);
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  flags.prompts = tokenizer.encode(text, text::SpecialTokens::AsText);
+  if (flags.prompts.size() < static_cast<std::size_t>(kLongestPrompt))
+    return fail(ErrorKind::Invalid, fmt::format("[text] {} has {} tokens; a text of at least {} works", flags.text, flags.prompts.size(), kLongestPrompt));
+  return {};
 }
 
 Result<int> run_soak(SoakFlags flags) {
@@ -217,10 +286,13 @@ Result<int> run_soak(SoakFlags flags) {
     TANDEM_ASSIGN(const gates::FixtureFile file, gates::read_fixture(flags.fixture));
     TANDEM_ASSIGN(const std::filesystem::path model, fixture_checkpoint(file, flags.replica.model, flags.work));
     flags.replica.model = model.string();
-    flags.floor = file.fixture.floor.mean;
+    flags.floor = file.fixture.floor;
+  } else if (flags.rule == "logits") {
+    return fail(ErrorKind::Invalid, "[rule] logits are judged by a fixture's floor; --fixture FILE works");
   }
   TANDEM_ASSIGN(const Replica replica, to_options(flags.replica));
   TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
+  TANDEM_TRY(read_prompts(flags, tokenizer));
   executor::ExecutorOptions lone = replica.executor;
   if (flags.against != "device") {
     lone.devices = {.kind = rank::DeviceKind::Cpu,
@@ -230,11 +302,12 @@ Result<int> run_soak(SoakFlags flags) {
     lone.record_decode = false;
     lone.max_in_flight = 1;
   }
-  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(lone, {1, 512, 512, true}, tokenizer));
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, lone, {1, 512, 512, true}, tokenizer));
   bool all = true;
   for (int round = 0; round < flags.rounds; ++round) {
-    TANDEM_ASSIGN(const bool same, run_round(flags, replica.executor, *engine, tokenizer, round));
-    all = all && same;
+    const auto run = flags.rule == "logits" ? logits_round : same_round;
+    TANDEM_ASSIGN(const bool good, run(flags, replica.executor, *engine, tokenizer, round));
+    all = all && good;
   }
   TANDEM_TRY(engine->stop());
   return all ? 0 : 1;
@@ -249,6 +322,9 @@ void add_soak(CLI::App& app, Action& action) {
   flags->replica.log_level = "warn";
   command->add_option("--against", flags->against, "Whose answers count: the CPU's fast or reference operators, or the device itself alone")
       ->check(CLI::IsMember({"fast", "reference", "device"}))->capture_default_str();
+  command->add_option("--rule", flags->rule, "same: ids and ends; logits: every token's 8 best logprobs, given the same tokens")
+      ->check(CLI::IsMember({"same", "logits"}))->capture_default_str();
+  command->add_option("--text", flags->text, "Prompts are slices of this text, not random ids");
   command->add_option("--requests", flags->requests, "Requests of a round")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--rounds", flags->rounds, "Rounds, each with another shape of engine")->check(CLI::PositiveNumber)->capture_default_str();
   command->add_option("--seed", flags->seed, "Other requests")->capture_default_str();

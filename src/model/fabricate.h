@@ -20,6 +20,7 @@ struct FabricateOptions {
   FabricatedLayout layout = FabricatedLayout::TextOnly;  // Published: only for a published geometry
   std::uint64_t seed = 1;
   std::int64_t shard_bytes = std::int64_t{5} << 30;      // a new shard begins before this would be passed
+  int spread_percent = 0;                                // deviation of the logits; 0: by the vocabulary, so that the gate has power
   int threads = 0;                                       // 0: one per core
 };
 

@@ -45,11 +45,12 @@ std::int64_t writes(const Geometry& g, int layer, std::int64_t strength_percent,
   return times(full, fixed_inverse_root(g.layer_count())) * kDeeperLayers / 100;
 }
 
-Bell bell_of(const Geometry& g, const TensorSpec& spec) {
+Bell bell_of(const FabricateOptions& options, const TensorSpec& spec) {
+  const Geometry& g = options.geometry;
   const std::int64_t reads = fixed_inverse_root(spec.cols());
   switch (spec.role) {
     case Role::Embedding:
-    case Role::Head: return {0, reads * logit_spread(g) / 100};
+    case Role::Head: return {0, reads * (options.spread_percent > 0 ? options.spread_percent : logit_spread(g)) / 100};
     case Role::FinalNorm:
     case Role::InputNorm:
     case Role::PostNorm: return {0, percent(10)};
@@ -77,7 +78,7 @@ std::vector<MadeTensor> text_part(const FabricateOptions& options) {
     } else if (spec.role == Role::DtBias) {
       tensor.kind = MadeTensor::Kind::DtBias;
     } else {
-      tensor.bell = bell_of(options.geometry, spec);
+      tensor.bell = bell_of(options, spec);
     }
     made.push_back(std::move(tensor));
   }

@@ -12,19 +12,24 @@ int prompt_length(std::mt19937& random) {
   switch (random() % 8) {
     case 0:
     case 1: return kEdges[random() % std::size(kEdges)];
-    case 2: return between(random, 300, 640);
+    case 2: return between(random, 300, kLongestPrompt);
     default: return between(random, 1, 200);
   }
 }
 
 }  // namespace
 
-Planned draw(std::mt19937& random, int vocab) {
+Planned draw(std::mt19937& random, int vocab, std::span<const TokenId> text) {
   Planned planned;
   engine::Request& request = planned.request;
   const auto id = [&] { return static_cast<TokenId>(random() % static_cast<unsigned>(vocab)); };
   request.prompt.resize(static_cast<std::size_t>(prompt_length(random)));
-  for (TokenId& token : request.prompt) token = id();
+  if (text.empty()) {
+    for (TokenId& token : request.prompt) token = id();
+  } else {
+    const auto begin = random() % (text.size() - request.prompt.size() + 1);
+    std::copy_n(text.begin() + static_cast<std::ptrdiff_t>(begin), request.prompt.size(), request.prompt.begin());
+  }
   request.max_tokens = between(random, 1, 40);
   request.ignore_eos = true;
   request.logprobs = ops::kMaxTopLogprobs;

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <random>
+#include <span>
 
 #include "engine/engine.h"
 
@@ -16,6 +17,9 @@ struct Planned {
 
 // Any request that the rule SAME can judge: 1 to 640 prompt tokens, often around a page's edge; up to 40 tokens; greedy or
 // sampled with its own seed; penalties, bias and min_tokens now and then. Of five, one leaves early and one wants a stop.
-[[nodiscard]] Planned draw(std::mt19937& random, int vocab);
+// Prompts are random ids or, where there is a `text` of at least kLongestPrompt tokens, slices of it.
+[[nodiscard]] Planned draw(std::mt19937& random, int vocab, std::span<const TokenId> text = {});
+
+inline constexpr int kLongestPrompt = 640;
 
 }  // namespace tandem::cli::soak
