@@ -81,11 +81,11 @@ struct Shared {
   float4 sums[2][kBlockConsumers][32];  // of a tile, by warp; two, so that one barrier a tile is enough
   float squares[kBlockConsumers];
   Run runs[kProducts];
-  volatile int in_flight;  // units that the producer may have asked for and not got
+  int in_flight;  // units that the producer may have asked for and not got; read and written atomically, ordered with nothing
   std::uint64_t full[kBlockMostStages], empty[kBlockMostStages];  // of the ring's stages
 };
 
-__device__ void produce(const BlockKernelArgs& args, const Shared& shared, Ring ring) {
+__device__ void produce(const BlockKernelArgs& args, Shared& shared, Ring ring) {
   Ring landing = ring;  // the unit that has to be there before the next is asked for
   int in_flight = 0;
 #pragma unroll 1
@@ -97,7 +97,7 @@ __device__ void produce(const BlockKernelArgs& args, const Shared& shared, Ring 
 #pragma unroll 1
     for (int left = run.units; left > 0; --left, ring.advance()) {
       barrier_wait(&ring.empty[ring.at], ring.phase ^ 1);
-      for (; in_flight >= shared.in_flight; --in_flight, landing.advance()) barrier_wait(&landing.full[landing.at], landing.phase);
+      for (; in_flight >= atomicAdd(&shared.in_flight, 0); --in_flight, landing.advance()) barrier_wait(&landing.full[landing.at], landing.phase);
       ++in_flight;
       barrier_expect(&ring.full[ring.at], kUnitBytes);
       tensor_load(ring.stage(), &p.map, 0, row, 0, chunk, &ring.full[ring.at]);
@@ -372,9 +372,9 @@ struct Consumer {
         add(product - 1);
         norm(product == kGateUp ? args.norms[1] : nullptr);
       }
-      if (thread == 0) shared.in_flight = args.in_flight_busy;
+      if (thread == 0) atomicExch(&shared.in_flight, args.in_flight_busy);
       if (args.products[product].split.tiles > 0) multiply(product);
-      if (thread == 0) shared.in_flight = args.in_flight_idle;
+      if (thread == 0) atomicExch(&shared.in_flight, args.in_flight_idle);
     }
     if (blockIdx.x > 0) return;
     if (thread == 0) barrier.close();

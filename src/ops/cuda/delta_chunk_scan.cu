@@ -49,7 +49,10 @@ __device__ void load_chunks(Shared& shared, const DeltaMixerArgs& args, const Ch
     const std::int64_t of_value = begin * value_heads + place.head * count, of_key = begin * key_heads + place.key_head * count;
     Stage& stage = shared.stage[at];
     std::uint64_t* const loaded = &shared.loaded[at];
-    if (chunk >= kStages) barrier_wait(&shared.released[at], (chunk / kStages - 1) & 1);
+    if (chunk >= kStages) {
+      barrier_wait(&shared.released[at], (chunk / kStages - 1) & 1);
+      barrier_wait(&shared.answered[at], (chunk / kStages - 1) & 1);  // passed already; see barrier_arrive
+    }
     if (lane == 0) {
       const std::uint32_t bytes = count * 128;
       barrier_expect(loaded, 7 * bytes);
@@ -85,8 +88,7 @@ __device__ void write_chunks(Shared& shared, const DeltaMixerArgs& args, const P
     uint4 piece[kChunk / 4];
 #pragma unroll
     for (int i = 0; i < kChunk / 4; ++i) piece[i] = *reinterpret_cast<const uint4*>(tile_at(&shared.stage[at].u, 4 * i + lane / 8, column));
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.released[at]);
+    barrier_arrive(&shared.released[at]);
 #pragma unroll
     for (int i = 0; i < kChunk / 4; ++i)
       if (4 * i + lane / 8 < count) *reinterpret_cast<uint4*>(y + 4 * i * stride) = piece[i];
@@ -117,8 +119,7 @@ __device__ void scan_chunks(Shared& shared, const DeltaMixerArgs& args, const Pl
 #pragma unroll
     for (int m = 0; m < kChunk / 16; ++m)
       store_matrices_transposed(u_at(shared.stage[at], m), answer[m][0], answer[m][1], answer[m][2], answer[m][3]);
-    __syncwarp();
-    if (lane == 0) barrier_arrive(&shared.answered[at]);
+    barrier_arrive(&shared.answered[at]);
   };
 
   int at = 0, phase = 0;
@@ -132,6 +133,7 @@ __device__ void scan_chunks(Shared& shared, const DeltaMixerArgs& args, const Pl
       for (int i = 0; i < 4; ++i) left[k][i] = pack_b16(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
     barrier_wait(&shared.loaded[at], phase);
     if (count < kChunk) {
+      if (chunk >= kStages) barrier_wait(&shared.answered[at], phase ^ 1);
       // Past the row's end V' must be zero, and what earlier chunks left there must not spoil it, were it NaN.
       for (int i = count * 8 + thread; i < kChunk * 8; i += kConsumers)
         for (int half = 0; half < 2; ++half) {
@@ -213,8 +215,8 @@ __global__ void __launch_bounds__(kThreads, 1) chunk_scan_kernel(DeviceStep step
                     .chunks = (row.tokens + kChunk - 1) / kChunk};
   if (threadIdx.x == 0) {
     for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1 + 32);
-    for (std::uint64_t& barrier : shared.answered) barrier_init(&barrier, kConsumers / 32);
-    for (std::uint64_t& barrier : shared.released) barrier_init(&barrier, 1);
+    for (std::uint64_t& barrier : shared.answered) barrier_init(&barrier, kConsumers);
+    for (std::uint64_t& barrier : shared.released) barrier_init(&barrier, 32);
     barrier_init_fence();
   }
   __syncthreads();

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
   };
   if (thread == 0) {
     for (std::uint64_t& barrier : shared.loaded) barrier_init(&barrier, 1);
-    for (std::uint64_t& barrier : shared.updated) barrier_init(&barrier, kWarps);
+    for (std::uint64_t& barrier : shared.updated) barrier_init(&barrier, kComputing);
     barrier_init_fence();
   }
   __syncthreads();
@@ -226,8 +226,7 @@ __global__ void __launch_bounds__(kThreads, 1) delta_stream_kernel(DeviceStep st
             make_float4(factor * s[i].x + k * d.x, factor * s[i].y + k * d.y, factor * s[i].z + k * d.z, factor * s[i].w + k * d.w);
       }
       async_fence();
-      __syncwarp();
-      if (lane == 0) barrier_arrive(&shared.updated[stage]);
+      barrier_arrive(&shared.updated[stage]);
       if (thread < D) {
         const float sum = shared.output_norms[0] + shared.output_norms[1] + shared.output_norms[2] + shared.output_norms[3];
         const float r = round_b16(o * rsqrtf(sum * (1.0f / D) + args.eps));
