@@ -6,6 +6,10 @@ A step is one launch of a recorded graph (a CUDA graph); what the host sends bet
 the page table's updates) stands in the gap. Prints launches a step, the time its kernels are busy, the idle time between
 them, the gap to the next step and the idle part of it, and every kernel's share. Gaps are read off GRAPHS.csv, a trace
 in which a step is one activity, since tracing every kernel makes launches slow. Needs no packages.
+
+A kernel that is launched early (programmatic launch) waits beside the one before it, or fetches what does not depend on it.
+Its own time begins when those launched before it have ended: that is what is summed, and drawn at full height; the time
+before is a thin strip. So the own times of a step add up to the time in which something ran.
 """
 
 import argparse
@@ -60,7 +64,13 @@ def steps_of(activities: list[dict]) -> list[list[dict]]:
     for activity in activities:
         if activity["graph"]:
             launches.setdefault(activity["launch"], []).append(activity)
-    return sorted(launches.values(), key=lambda step: step[0]["start"])
+    steps = sorted(launches.values(), key=lambda step: step[0]["start"])
+    for step in steps:
+        until = 0
+        for activity in step:
+            activity["alone"] = min(max(activity["start"], until), activity["end"])
+            until = max(until, activity["end"])
+    return steps
 
 
 def middle(values) -> float:
@@ -96,7 +106,7 @@ def figures(activities: list[dict], steps: list[list[dict]]) -> dict:
     by_name = collections.defaultdict(list)
     for step in steps:
         for a in step:
-            by_name[a["name"]].append((a["end"] - a["start"]) / 1000)
+            by_name[a["name"]].append((a["end"] - a["alone"]) / 1000)
     return {
         "steps": len(steps),
         "activities_a_step": middle([len(step) for step in steps]),
@@ -117,24 +127,27 @@ def picture(step: list[dict], title: str) -> str:
     width, left, lane_height, rows = 1200, 10, 34, 4
     part = (end - begin) / rows
     used = [group for group in COLOURS if any(kind(a["name"]) == group for a in step)]
-    height = 64 + rows * (lane_height + 24)
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 2 * left} {height}" font-family="sans-serif" font-size="13">',
+    total = 64 + rows * (lane_height + 30)
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + 2 * left} {total}" font-family="sans-serif" font-size="13">',
            f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="20" font-size="15">{title}</text>']
     for i, group in enumerate(used):
         out.append(f'<rect x="{left + i * 165}" y="32" width="12" height="12" fill="{COLOURS[group]}"/><text x="{left + 17 + i * 165}" y="43">{group}</text>')
     for row in range(rows):
-        y, low = 58 + row * (lane_height + 24), begin + row * part
+        y, low = 58 + row * (lane_height + 30), begin + row * part
         out.append(f'<rect x="{left}" y="{y}" width="{width}" height="{lane_height}" fill="#f2f2f2"/>')
         for a in step:
-            x0 = max(a["start"], low) - low
-            x1 = min(a["end"], low + part) - low
-            if x1 > x0:
-                out.append(f'<rect x="{left + x0 / part * width:.2f}" y="{y}" width="{max((x1 - x0) / part * width, 0.4):.2f}" height="{lane_height}" '
-                           f'fill="{COLOURS[kind(a["name"])]}"><title>{a["name"]} {(a["end"] - a["start"]) / 1000:.1f} us</title></rect>')
+            for first, last, height, top in ((a["start"], a["alone"], 5, lane_height + 1), (a["alone"], a["end"], lane_height, 0)):
+                x0 = max(first, low) - low
+                x1 = min(last, low + part) - low
+                if x1 > x0:
+                    early = (a["alone"] - a["start"]) / 1000
+                    note = f"{a['name']} {(a['end'] - a['alone']) / 1000:.1f} us" + (f", launched {early:.1f} us before" if early > 0 else "")
+                    out.append(f'<rect x="{left + x0 / part * width:.2f}" y="{y + top}" width="{max((x1 - x0) / part * width, 0.4):.2f}" height="{height}" '
+                               f'fill="{COLOURS[kind(a["name"])]}"><title>{note}</title></rect>')
         for tick in range(5):
             x = left + tick / 4 * width
             anchor = "start" if tick == 0 else "end" if tick == 4 else "middle"
-            out.append(f'<text x="{x:.0f}" y="{y + lane_height + 14}" text-anchor="{anchor}" fill="#555">{(low - begin + tick / 4 * part) / 1000:.0f} us</text>')
+            out.append(f'<text x="{x:.0f}" y="{y + lane_height + 19}" text-anchor="{anchor}" fill="#555">{(low - begin + tick / 4 * part) / 1000:.0f} us</text>')
     return "\n".join(out) + "\n</svg>\n"
 
 
