@@ -38,12 +38,19 @@ row() {  # gate, result, figure
 }
 wanted() { [ "$what" = "$1" ] || [ "$what" = all ]; }
 report() {
+  write_table
   pack
   echo "== $1 (${SECONDS} s)"
 }
+write_table() {
+  {
+    printf '%-31s %-8s %-4s %-7s %s\n' gate backend "" result figure
+    [ ${#rows[@]} -eq 0 ] || printf '%s\n' "${rows[@]}"
+  } >"$out/table.txt"
+}
 pack() {
-  tar -czf "$results/logs.tgz" -C "$scratch" logs
-  for file in table.txt workloads.json workloads-2048.json workloads.txt operators.txt block.txt delta.txt trace.txt decode-step.svg; do
+  tar -czf "$results/logs.tgz" -C "$scratch" logs 2>/dev/null  # the sanitizers write on
+  for file in table.txt workloads.json workloads-2048.json workloads.txt operators.txt trace.txt decode-step.svg; do
     [ -f "$out/$file" ] && cp "$out/$file" "$results/"
   done
 }
@@ -170,8 +177,10 @@ fi
 if wanted bench; then
   report "operators' times"
   timeout 100 ./cuda_operators_bench >"$out/operators.txt" 2>&1
-  timeout 60 ./block_bench >"$out/block.txt" 2>&1
-  timeout 60 ./delta_cuda_bench >"$out/delta.txt" 2>&1
+  for bench in block_bench delta_cuda_bench; do
+    printf '\n# %s\n' "$bench" >>"$out/operators.txt"
+    timeout 60 "./$bench" >>"$out/operators.txt" 2>&1
+  done
   report workloads
   make_4b
   timeout 150 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 \
@@ -203,10 +212,8 @@ if wanted bench || wanted trace; then
   while IFS=$'\t' read -r gate result figure; do row "$gate" "$result" "$figure"; done < <(python3 gates/floors.py "$out")
 fi
 
-{
-  printf '%-31s %-8s %-4s %-7s %s\n' gate backend "" result figure
-  printf '%s\n' "${rows[@]}"
-} | tee "$out/table.txt"
+write_table
+cat "$out/table.txt"
 pack
 echo "logs: $results; ${SECONDS} s"
 exit "$failures"
