@@ -50,7 +50,7 @@ write_table() {
 }
 pack() {
   tar -czf "$results/logs.tgz" -C "$scratch" logs 2>/dev/null  # the sanitizers write on
-  for file in table.txt workloads.json workloads-2048.json workloads.txt operators.txt trace.txt decode-step.svg; do
+  for file in table.txt workloads.json workloads.txt operators.txt trace.txt decode-step.svg; do
     [ -f "$out/$file" ] && cp "$out/$file" "$results/"
   done
 }
@@ -184,10 +184,7 @@ if wanted bench; then
   report workloads
   make_4b
   timeout 150 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 \
-    --workload solo,prompt-2k,prompt-8k,batch-8,batch-64,batch-128,mixed,saturate --json "$out/workloads.json" 2>&1 | tee "$out/workloads.txt"
-  echo "with --max-mixed-tokens 2048" | tee -a "$out/workloads.txt"
-  timeout 80 ./tandem bench "$work/4b" --device cuda --max-requests 128 --max-context 16384 --max-mixed-tokens 2048 \
-    --workload batch-128,saturate --json "$out/workloads-2048.json" 2>&1 | tee -a "$out/workloads.txt"
+    --workload solo,prompt-8k,batch-8,batch-64,batch-128,mixed,saturate --json "$out/workloads.json" 2>&1 | tee "$out/workloads.txt"
 fi
 
 if wanted trace; then

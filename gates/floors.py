@@ -11,20 +11,19 @@ import re
 import sys
 from pathlib import Path
 
-# file, workload, what, where in its report, unit, floor. A throughput must be at least its floor, a time at most.
-DEFAULTS, THROUGHPUT = "workloads.json", "workloads-2048.json"
+# workload, what, where in its report, unit, floor. A throughput must be at least its floor, a time at most. All of them
+# with the same settings, the defaults.
+REPORTS = "workloads.json"
 WORKLOADS = [
-    (DEFAULTS, "solo", "TPOT", ("tpot_ms", "p50"), "ms", 2.6),
-    (DEFAULTS, "solo", "TTFT", ("ttft_ms", "p50"), "ms", 20),
-    (DEFAULTS, "prompt-8k", "TTFT", ("ttft_ms", "p50"), "ms", 120),
-    (DEFAULTS, "batch-8", "step", ("decode_step_ms",), "ms", 3.92),
-    (DEFAULTS, "batch-64", "step", ("decode_step_ms",), "ms", 5.5),
-    (DEFAULTS, "mixed", "ITL p99.9", ("itl_ms", "p99_9"), "ms", 20),
-    (DEFAULTS, "mixed", "long prompt TTFT", ("long_prompt_ttft_ms", "mean"), "ms", 185),
-    (THROUGHPUT, "batch-128", "output", ("output_tokens_per_second",), "tok/s", 10500),
-    (THROUGHPUT, "saturate", "total", ("total_tokens_per_second",), "tok/s", 33000),
-    (DEFAULTS, "batch-128", "output, steps of 512", ("output_tokens_per_second",), "tok/s", None),
-    (DEFAULTS, "saturate", "total, steps of 512", ("total_tokens_per_second",), "tok/s", None),
+    ("solo", "TPOT", ("tpot_ms", "p50"), "ms", 2.6),
+    ("solo", "TTFT", ("ttft_ms", "p50"), "ms", 20),
+    ("prompt-8k", "TTFT", ("ttft_ms", "p50"), "ms", 120),
+    ("batch-8", "step", ("decode_step_ms",), "ms", 3.92),
+    ("batch-64", "step", ("decode_step_ms",), "ms", 5.5),
+    ("mixed", "ITL p99.9", ("itl_ms", "p99_9"), "ms", 20),
+    ("mixed", "long prompt TTFT", ("long_prompt_ttft_ms", "mean"), "ms", 185),
+    ("batch-128", "output", ("output_tokens_per_second",), "tok/s", 10500),
+    ("saturate", "total", ("total_tokens_per_second",), "tok/s", 33000),
 ]
 # row of cuda_operators_bench, its column, unit, floor
 OPERATORS = [
@@ -34,10 +33,7 @@ OPERATORS = [
 ]
 
 
-def line(gate: str, figure: float, unit: str, floor: float | None) -> None:
-    if floor is None:
-        print(f"{gate}\tnote\t{figure:.0f} {unit}")
-        return
+def line(gate: str, figure: float, unit: str, floor: float) -> None:
     at_least = unit in ("tok/s", "TFLOP/s")
     good = figure >= floor if at_least else figure <= floor
     print(f"{gate}\t{'pass' if good else 'FAIL'}\t{figure:.{0 if figure >= 1000 else 2}f} {unit} ({'at least' if at_least else 'at most'} {floor:g})")
@@ -45,18 +41,18 @@ def line(gate: str, figure: float, unit: str, floor: float | None) -> None:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for name in (DEFAULTS, THROUGHPUT):
-        if (folder / "workloads.txt").exists() and not (folder / name).exists():
-            print(f"{name}\tFAIL\tno figures; see workloads.txt")
-    for name, workload, what, path, unit, floor in WORKLOADS:
-        if not (folder / name).exists():
-            continue
-        reports = {report["workload"]: report for report in json.loads((folder / name).read_text())}
-        value = reports.get(workload)
-        for key in path if value else ():
-            value = value[key]
-        if value is not None:
-            line(f"{workload} {what}", value, unit, floor)
+    if (folder / REPORTS).exists():
+        reports = {report["workload"]: report for report in json.loads((folder / REPORTS).read_text())}
+        for workload, what, path, unit, floor in WORKLOADS:
+            value = reports.get(workload)
+            for key in path if value else ():
+                value = value[key]
+            if value is None:
+                print(f"{workload} {what}\tFAIL\tno such figure in {REPORTS}")
+            else:
+                line(f"{workload} {what}", value, unit, floor)
+    elif (folder / "workloads.txt").exists():
+        print("workloads\tFAIL\tno figures; see workloads.txt")
     if (folder / "operators.txt").exists():
         text = (folder / "operators.txt").read_text()
         for pattern, unit, floor in OPERATORS:
