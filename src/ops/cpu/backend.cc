@@ -35,10 +35,12 @@ class Stretches {
  public:
   Stretches(const PackedWeight& weight, std::int64_t threads) : blocks_(weight.block_count()) {
     constexpr std::int64_t kShortBytes = 256 * 1024;
+    constexpr std::int64_t kGroup = 8;  // blocks that a kernel streams at once
     const std::int64_t block_bytes = weight.block_elements() * static_cast<std::int64_t>(sizeof(bf16));
-    long_ = std::max<std::int64_t>(1, blocks_ / (threads * 8));
-    short_ = std::clamp<std::int64_t>(kShortBytes / block_bytes, 1, std::max<std::int64_t>(1, long_ / 4));
-    longs_ = std::max<std::int64_t>(0, blocks_ / long_ - 2 * threads);
+    long_ = std::max<std::int64_t>(1, blocks_ / (threads * 4));
+    if (long_ > kGroup) long_ = std::max<std::int64_t>(kGroup, blocks_ / (threads * 8) / kGroup * kGroup);
+    short_ = std::clamp<std::int64_t>(kShortBytes / block_bytes, 1, std::max<std::int64_t>(1, long_ / 2));
+    longs_ = std::max<std::int64_t>(0, blocks_ * 3 / 4 / long_);
   }
   [[nodiscard]] std::int64_t count() const { return longs_ + (blocks_ - longs_ * long_ + short_ - 1) / short_; }
 

@@ -31,7 +31,10 @@ TEST_P(CpuLinear, LinearIsWithinOneRoundingOfTheReference) {
                              {17, 31, 65},
                              {33, 160, 96},
                              {70, 320, 50},
-                             {600, 64, 45}}) {
+                             {600, 64, 45},
+                             {1, 320, 1400},
+                             {4, 70, 2300},
+                             {16, 128, 900}}) {
     SCOPED_TRACE(::testing::Message() << c.tokens << " tokens, " << c.inputs << " to " << c.outputs);
     auto a = fast(), b = plain();
     const auto w = random.bf16s(c.outputs * c.inputs);

@@ -10,7 +10,7 @@
 namespace tandem::ops::cpu {
 
 // How fast a team reads memory here and now: what streaming weights is measured against. 1 GiB of huge pages,
-// read once a pass with nothing done to it but a check that costs no time.
+// read once a pass with nothing done to it but a sum that costs no time.
 //
 // Thread: the one that made it.
 class ReadBandwidth {
@@ -28,7 +28,7 @@ class ReadBandwidth {
 
   HostMemory memory_;
   ThreadTeam team_;
-  float* data_ = nullptr;
+  char* data_ = nullptr;
 };
 
 }  // namespace tandem::ops::cpu
