@@ -29,10 +29,14 @@ struct Filled {
     write_safetensors(folder.path() / "model.safetensors", index_filled(g));
     checkpoint = std::make_unique<Checkpoint>(*Checkpoint::open(folder.path(), g));
   }
-  [[nodiscard]] bf16 at(Role role, int layer, std::int64_t row, std::int64_t col) const {
+  // The stored bytes of a bf16 tensor from an element on, to the end of the tensor at least.
+  [[nodiscard]] const std::byte* bytes(Role role, int layer, std::int64_t row, std::int64_t col) const {
     const TensorSpec spec = tensor_spec(geometry, role, layer);
+    return checkpoint->tensor(role, layer).data.data() + (row * spec.cols() + col) * 2;
+  }
+  [[nodiscard]] bf16 at(Role role, int layer, std::int64_t row, std::int64_t col) const {
     bf16 value;
-    std::memcpy(&value, checkpoint->tensor(role, layer).data.data() + (row * spec.cols() + col) * 2, 2);
+    std::memcpy(&value, bytes(role, layer, row, col), 2);
     return value;
   }
   [[nodiscard]] float number(Role role, int layer, std::int64_t row) const {
@@ -55,11 +59,9 @@ void expect_rows(ops::Backend& backend, const Filled& filled, int layer, const o
   ASSERT_EQ(packed.rows, static_cast<std::int64_t>(sources.size())) << what;
   ASSERT_EQ(back->size(), static_cast<std::size_t>(packed.rows * packed.cols)) << what;
   for (std::size_t r = 0; r < sources.size(); ++r) {
-    for (std::int64_t c = 0; c < packed.cols; ++c) {
-      ASSERT_EQ((*back)[r * static_cast<std::size_t>(packed.cols) + static_cast<std::size_t>(c)],
-                filled.at(sources[r].role, layer, sources[r].row, col + c))
-          << what << " row " << r << " col " << c;
-    }
+    const auto cols = static_cast<std::size_t>(packed.cols);
+    ASSERT_EQ(std::memcmp(back->data() + r * cols, filled.bytes(sources[r].role, layer, sources[r].row, col), cols * sizeof(bf16)), 0)
+        << what << " row " << r;
   }
 }
 
