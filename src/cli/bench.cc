@@ -36,6 +36,7 @@ struct BenchFlags {
   std::string url, served, json;
   double rate = 2;
   bool shares = false;
+  double seconds = 0;
   int vocab = 4000, prompt_tokens = 0, output_tokens = 0, repetitions = 0;
 };
 
@@ -65,12 +66,13 @@ class Runner {
   }
 
   // Runs one request here; keeps its timeline unless it is a warm-up.
-  void one(const BenchRequest& wanted, std::vector<Timeline>* keep) {
+  void one(const BenchRequest& wanted, std::vector<Timeline>* keep, int round = 0) {
     auto line = target_.run(wanted);
     const std::lock_guard lock(mutex_);
     if (!line) {
       if (!error_) error_ = line.error();
     } else if (keep) {
+      line->round = round;
       keep->push_back(std::move(*line));
     }
   }
@@ -86,7 +88,7 @@ class Runner {
       for (int s = 0; s < w.streams; ++s) requests.push_back(request(w.prompt_tokens, w.output_tokens));
       std::vector<std::jthread> threads;
       for (const BenchRequest& wanted : requests)
-        threads.emplace_back([&] { one(wanted, warm_up && round == 0 ? nullptr : &lines_); });
+        threads.emplace_back([&] { one(wanted, warm_up && round == 0 ? nullptr : &lines_, round); });
     }
   }
 
@@ -135,6 +137,7 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const Sh
     if (flags.prompt_tokens > 0) workload.prompt_tokens = flags.prompt_tokens;
     if (flags.output_tokens > 0) workload.output_tokens = flags.output_tokens;
     if (flags.repetitions > 0) workload.repetitions = flags.repetitions;
+    if (flags.seconds > 0) workload.seconds = flags.seconds;
     // Memory that is shared with other machines swings: the better of before and after is the limit.
     constexpr int kPasses = 3;
     const double before = shares.memory ? shares.memory->measure(kPasses) : 0;
@@ -190,6 +193,7 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's");
   command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's");
   command->add_flag("--shares", flags->shares, "Also print where the time of rank 0's steps goes; in process, on the CPU");
+  command->add_option("--seconds", flags->seconds, "Another duration of mixed and chat than the workload's");
   command->add_option("--json", flags->json, "Also write the figures to this file");
   command->callback([flags, &action] {
     action = [flags]() -> Result<int> {

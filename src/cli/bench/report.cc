@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "base/json_writer.h"
@@ -35,7 +36,11 @@ Percentiles percentiles(std::vector<double> values) {
 Report make_report(const Workload& workload, const std::vector<Timeline>& timelines, const std::vector<Timeline>& longs) {
   Report report{.workload = workload, .requests = static_cast<int>(timelines.size())};
   std::vector<double> ttft, tpot, itl, long_ttft, together;
-  Time begin = Time::max(), end = Time::min(), all_decode_from = Time::min(), all_decode_until = Time::max();
+  Time begin = Time::max(), end = Time::min();
+  struct Span {
+    Time from = Time::min(), until = Time::max();
+  };
+  std::map<int, Span> all_decode;  // by round
   double output = 0, input = 0;
   for (const Timeline& line : timelines) {
     begin = std::min(begin, line.sent);
@@ -43,8 +48,8 @@ Report make_report(const Workload& workload, const std::vector<Timeline>& timeli
     if (line.tokens.empty()) continue;
     output += static_cast<double>(line.tokens.size());
     end = std::max(end, line.tokens.back());
-    all_decode_from = std::max(all_decode_from, line.tokens.front());
-    all_decode_until = std::min(all_decode_until, line.tokens.back());
+    Span& span = all_decode[line.round];
+    span = {std::max(span.from, line.tokens.front()), std::min(span.until, line.tokens.back())};
     ttft.push_back(milliseconds(line.sent, line.tokens.front()));
     if (line.tokens.size() > 1)
       tpot.push_back(milliseconds(line.tokens.front(), line.tokens.back()) / static_cast<double>(line.tokens.size() - 1));
@@ -52,7 +57,7 @@ Report make_report(const Workload& workload, const std::vector<Timeline>& timeli
   }
   for (const Timeline& line : timelines)
     for (std::size_t i = 1; i < line.tokens.size(); ++i)
-      if (line.tokens[i - 1] >= all_decode_from && line.tokens[i] <= all_decode_until)
+      if (line.tokens[i - 1] >= all_decode[line.round].from && line.tokens[i] <= all_decode[line.round].until)
         together.push_back(milliseconds(line.tokens[i - 1], line.tokens[i]));
   for (const Timeline& line : longs) {
     input += line.prompt_tokens;

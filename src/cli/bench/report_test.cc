@@ -50,5 +50,14 @@ TEST(BenchReport, SharesNameEveryPartLargestFirstAndSumToTheStep) {
   EXPECT_NE(json.find(R"("weight_bytes_per_second":1e+10)"), std::string::npos) << json;
 }
 
+// Rounds follow each other: no moment exists at which streams of two of them decode.
+TEST(BenchReport, AStepWhileAllDecodeIsLookedForInEachRound) {
+  const std::vector<Timeline> lines = {{.sent = at(0), .tokens = {at(10), at(14), at(18)}, .prompt_tokens = 5, .round = 1},
+                                       {.sent = at(0), .tokens = {at(10), at(14), at(18)}, .prompt_tokens = 5, .round = 1},
+                                       {.sent = at(20), .tokens = {at(30), at(36), at(42)}, .prompt_tokens = 5, .round = 2},
+                                       {.sent = at(20), .tokens = {at(30), at(36), at(42)}, .prompt_tokens = 5, .round = 2}};
+  EXPECT_DOUBLE_EQ(make_report({.name = "t", .streams = 2, .output_tokens = 3}, lines, {}).step_ms, 5);
+}
+
 }  // namespace
 }  // namespace tandem::cli::bench

@@ -24,6 +24,7 @@ struct Timeline {
   Time sent;
   std::vector<Time> tokens;
   int prompt_tokens = 0;
+  int round = 0;  // requests of one round were sent together
 };
 
 // Where requests go. Thread: any; `run` blocks until the request has ended.
