@@ -87,8 +87,8 @@ void ReplicaFlags::add(CLI::App& app) {
   app.add_option("--max-requests", max_requests, "Requests that hold state at once (default 8 on CPU, 64 on CUDA)");
   app.add_option("--max-context", max_context, "Tokens of one request, prompt and completion (default: the model's, as memory allows)");
   app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");
-  app.add_option("--max-step-tokens", max_step_tokens, "Tokens of a step without decode rows (default 512 on CPU, 8192 on CUDA)");
-  app.add_option("--max-mixed-tokens", max_mixed_tokens, "Tokens of a step with decode rows (default 512)");
+  app.add_option("--max-step-tokens", max_step_tokens, "Most tokens of a step (default 512 on CPU, 8192 on CUDA)");
+  app.add_option("--max-mixed-tokens", max_mixed_tokens, "Most tokens of a step with decode rows, unless many prompts queue (default 512 on CPU, 1024 on CUDA)");
   app.add_option("--mixed", mixed, "Prompt chunks and decode rows in one step: on, off or auto")
       ->check(CLI::IsMember({"on", "off", "auto"}))->capture_default_str();
   app.add_option("--kv-memory", kv_memory, "Most memory for KV pages on each rank, as in 8G (default: what is left)");

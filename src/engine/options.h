@@ -13,8 +13,8 @@ struct EngineOptions {
   std::int32_t max_requests = 0;           // that hold a slot at once; 0: capacity's slots, never more
   std::int32_t max_context = 0;            // prompt + completion tokens; 0: capacity's, never more
   std::int32_t default_max_tokens = 1024;  // for requests without max_tokens (R5.2)
-  std::int32_t max_step_tokens = 0;        // of a step without decode rows; 0: capacity's, never more
-  std::int32_t max_mixed_tokens = 0;       // of a step with decode rows; 0: capacity's, never more
+  std::int32_t max_step_tokens = 0;        // of any step; 0: capacity's, never more
+  std::int32_t max_mixed_tokens = 0;       // with decode rows (scheduler/planner.h); 0: capacity's
   bool mixed = true;                       // a step may hold decode rows and prompt chunks
   std::size_t max_waiting = 8192;          // requests submitted and not yet admitted; then Overloaded
   int steps_in_flight = 1;                 // 2: the next step is sent before the last one is answered

@@ -38,7 +38,7 @@ class StepCheck {
       return refuse(
           "decode and prefill rows in one step, which this executor was not started for (--mixed off)");
     }
-    const std::int32_t limit = decodes ? capacity_.max_mixed_tokens : capacity_.max_step_tokens;
+    const std::int32_t limit = decodes ? std::max(capacity_.max_step_tokens, capacity_.max_mixed_tokens) : capacity_.max_step_tokens;
     if (tokens > limit) return refuse(fmt::format("{} tokens; {} fit into this kind of step", tokens, limit));
     // Rows are bounded by the slots, of which each names its own; padding by the same number again.
     if (step_.padding_rows > capacity_.slots) {

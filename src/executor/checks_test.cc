@@ -95,10 +95,10 @@ TEST(CheckStep, RefusesWhatTheControllerCanSee) {
          s.rows[3].prompt_next = 7;
        }},
       {"a decode row behind a prefill row", [](auto& s) { std::swap(s.rows[1], s.rows[2]); }},
-      {"149 tokens; 128 fit",
+      {"533 tokens; 512 fit",
        [](auto& s) {
-         s.rows[2].tokens = 128;
-         s.rows[2].ids.resize(128, 1);
+         s.rows[2].tokens = 512;
+         s.rows[2].ids.resize(512, 1);
        }},
       {"513 tokens; 512 fit", [](auto& s) { s = {.rows = {prefill_row(1, 0, 513)}}; }},
   };

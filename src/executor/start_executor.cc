@@ -122,7 +122,7 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
   // A mixed step must have room for one chunk beside every other slot's decode row.
   const int least_mixed = plan.mixed ? slots + ops::kPageTokens - 1 : slots;
   TANDEM_ASSIGN(plan.max_mixed_tokens,
-                at_least("--max-mixed-tokens", options.max_mixed_tokens.value_or(std::max(512, least_mixed)),
+                at_least("--max-mixed-tokens", options.max_mixed_tokens.value_or(std::max(cuda ? 1024 : 512, least_mixed)),
                          least_mixed));
   TANDEM_ASSIGN(const int context,
                 at_least("--max-context", options.max_context.value_or(plan.geometry.max_context), 2));

@@ -31,7 +31,7 @@ struct ExecutorOptions {
   std::optional<int> max_requests;       // 8 | 64
   std::optional<int> max_context;        // the model's, as far as memory goes; given: as given, or no start
   std::optional<int> max_step_tokens;    // 512 | 8192
-  std::optional<int> max_mixed_tokens;   // 512 | 512
+  std::optional<int> max_mixed_tokens;   // 512 | 1024
   std::optional<bool> mixed;             // on for one rank; more than one: off, and on is refused
   std::optional<std::int64_t> kv_bytes;  // --kv-memory: at most this much for KV pages on each rank
   std::vector<std::int64_t>

@@ -106,7 +106,7 @@ Result<void> FakeExecutor::check_plan(const rank::Step& step) const {
     decode_rows += decode ? 1 : 0;
     tokens += row.tokens;
   }
-  const std::int32_t most = decode_rows > 0 ? capacity.max_mixed_tokens : capacity.max_step_tokens;
+  const std::int32_t most = decode_rows > 0 ? std::max(capacity.max_step_tokens, capacity.max_mixed_tokens) : capacity.max_step_tokens;
   if (tokens > most)
     return bad(fmt::format("{} tokens with {} decode rows, budget {}", tokens, decode_rows, most));
   if (!options_.mixed && decode_rows > 0 && decode_rows < std::ssize(step.rows))

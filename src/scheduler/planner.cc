@@ -10,6 +10,8 @@ namespace tandem::scheduler {
 namespace {
 
 constexpr std::int32_t kChunk = ops::kPageTokens;
+// How many that decode stand against one that queues: docs/decisions/steps-and-budgets.md has the figures.
+constexpr std::int64_t kQueueWeight = 4;
 
 rank::Row decode_row(const Progress& request) {
   rank::Row row;
@@ -123,27 +125,33 @@ StepShape shape(const rank::Step& step) {
   return shape;
 }
 
+std::int32_t step_budget(const Limits& limits, std::int32_t decoding, std::int32_t waiting) {
+  if (decoding == 0) return limits.max_step_tokens;
+  const std::int64_t queued = std::max(waiting - 1, 0);
+  const std::int64_t wanted = limits.max_mixed_tokens * kQueueWeight * queued / decoding;
+  const std::int64_t most = std::max(limits.max_mixed_tokens, limits.max_step_tokens);
+  return static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, limits.max_mixed_tokens, most));
+}
+
 rank::Step plan(const Limits& limits, std::span<const Progress> live, bool after_prefill) {
-  bool has_decode = false, has_prefill = false;
+  std::int32_t decoding = 0, waiting = 0;
   for (const Progress& request : live) {
     if (!request.decoding())
-      has_prefill = true;
+      waiting += 1;
     else if (!request.exhausted())
-      has_decode = true;
+      decoding += 1;
   }
   // Mixed off: with both kinds at hand they alternate.
-  const bool decode_now = has_decode && (limits.mixed || !has_prefill || after_prefill);
-  const bool prefill_now = has_prefill && (limits.mixed || !decode_now);
+  const bool decode_now = decoding > 0 && (limits.mixed || waiting == 0 || after_prefill);
+  const bool prefill_now = waiting > 0 && (limits.mixed || !decode_now);
 
   rank::Step step;
   step.rows.reserve(live.size());
-  std::int32_t budget = decode_now ? limits.max_mixed_tokens : limits.max_step_tokens;
   if (decode_now)
-    for (const Progress& request : live) {
-      if (!request.decoding() || request.exhausted()) continue;
-      step.rows.push_back(decode_row(request));
-      budget -= 1;
-    }
+    for (const Progress& request : live)
+      if (request.decoding() && !request.exhausted()) step.rows.push_back(decode_row(request));
+  std::int32_t budget = step_budget(limits, decoding, waiting) - static_cast<std::int32_t>(step.rows.size());
+  if (!limits.mixed) budget = std::clamp(budget, kChunk, limits.max_step_tokens);
   if (prefill_now)
     for (const Progress& request : live) {
       if (request.decoding()) continue;

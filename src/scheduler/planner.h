@@ -12,7 +12,8 @@
 //
 //   admission   first come first served by whole life (R5.2); nobody overtakes the head of the queue (R5.3)
 //   a step      one row for each decoding request, then prompt chunks of the oldest requests, as far as
-//               the token budget goes. A chunk that does not finish its prompt ends on a multiple of 64.
+//               the token budget goes (step_budget). A chunk that does not finish its prompt ends on a
+//               multiple of 64.
 //
 // Thread: any. Owns nothing.
 namespace tandem::scheduler {
@@ -22,8 +23,8 @@ struct Limits {
   std::int32_t slots = 0;             // requests that hold state at once
   std::int32_t pages = 0;             // KV pages of 64 tokens
   std::int32_t max_context = 0;       // prompt and completion tokens of one request
-  std::int32_t max_step_tokens = 0;   // of a step without decode rows
-  std::int32_t max_mixed_tokens = 0;  // of a step with decode rows, those included
+  std::int32_t max_step_tokens = 0;   // of a step without decode rows, and of one in which prompts are many
+  std::int32_t max_mixed_tokens = 0;  // of a step with decode rows, those included; see step_budget()
   bool mixed = true;                  // off: a step holds decode rows or prompt chunks, never both
 };
 
@@ -70,6 +71,15 @@ struct StepShape {
   std::int32_t rows = 0, decode_rows = 0, tokens = 0;
 };
 [[nodiscard]] StepShape shape(const rank::Step& step);
+
+// The most tokens of a step while `decoding` requests want their next token and `waiting` their first.
+//   nobody decodes    max_step_tokens
+//   otherwise         max_mixed_tokens * 4 (waiting - 1) / decoding, but at least max_mixed_tokens and at most
+//                     max_step_tokens
+// A longer step delays those who decode and serves those who queue behind the prompt being read, so their numbers
+// decide: nothing grows for one prompt, however long, nor before a quarter as many queue as decode. With mixed off it
+// bounds the prompt chunks that go between two steps of decode rows.
+[[nodiscard]] std::int32_t step_budget(const Limits& limits, std::int32_t decoding, std::int32_t waiting);
 
 // The next step, but for the rows' new pages, which the page table adds; without rows if nothing can run.
 // `live` is in order of admission. With mixed off, `after_prefill` says that the last step held prompt

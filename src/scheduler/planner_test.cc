@@ -57,6 +57,26 @@ TEST(Planner, BudgetsThatWouldStarveSomebodyAreRefusedWithTheFlag) {
   EXPECT_EQ(flag([](Limits& l) { l.max_context = 1; }), "max-context");
 }
 
+TEST(Planner, TheBudgetOfAStepGrowsOnlyWithThoseWhoQueueBehindThePromptBeingRead) {
+  const Limits limits{
+      .slots = 64, .pages = 8, .max_context = 100, .max_step_tokens = 8192, .max_mixed_tokens = 1024};
+  EXPECT_EQ(step_budget(limits, 0, 0), 8192);
+  EXPECT_EQ(step_budget(limits, 0, 5), 8192);  // nobody's token waits for the step
+  EXPECT_EQ(step_budget(limits, 8, 0), 1024);
+  EXPECT_EQ(step_budget(limits, 1, 1), 1024);  // one prompt, however long
+  EXPECT_EQ(step_budget(limits, 8, 3), 1024);
+  EXPECT_EQ(step_budget(limits, 8, 4), 1536);
+  EXPECT_EQ(step_budget(limits, 1, 2), 4096);
+  EXPECT_EQ(step_budget(limits, 1, 63), 8192);  // never more than a step without decode rows
+}
+
+TEST(Planner, AMixedBudgetAboveAStepsIsTheWholeBudget) {
+  const Limits limits{
+      .slots = 64, .pages = 8, .max_context = 100, .max_step_tokens = 512, .max_mixed_tokens = 2048};
+  EXPECT_EQ(step_budget(limits, 0, 9), 512);
+  EXPECT_EQ(step_budget(limits, 1, 9), 2048);
+}
+
 // Requests in any state that a run of plans can reach, in order of admission.
 struct World {
   Limits limits;
@@ -89,6 +109,17 @@ World any_world() {
     world.live.push_back(progress);
   }
   return world;
+}
+
+// Of a step with prompt chunks.
+std::int32_t budget_of(const World& world) {
+  std::int32_t decoding = 0, waiting = 0;
+  for (const Progress& request : world.live) {
+    waiting += request.decoding() ? 0 : 1;
+    decoding += request.decoding() && !request.exhausted() ? 1 : 0;
+  }
+  const std::int32_t budget = step_budget(world.limits, decoding, waiting);
+  return world.limits.mixed ? budget : std::clamp(budget, 64, world.limits.max_step_tokens);
 }
 
 void check_row(const rank::Row& row, const Progress& request) {
@@ -129,11 +160,25 @@ TEST(PlannerProperty, EveryRowIsItsRequestsNextPieceWithinTheBudget) {
       check_row(row, world.live[row.request.value - 1]);
       seen.push_back(row.request);
     }
-    RC_ASSERT(of.tokens <=
-              (of.decode_rows > 0 ? world.limits.max_mixed_tokens : world.limits.max_step_tokens));
+    RC_ASSERT(of.tokens <= (of.decode_rows == of.rows ? world.limits.max_mixed_tokens : budget_of(world)));
     if (!world.limits.mixed) RC_ASSERT(of.decode_rows == 0 || of.decode_rows == of.rows);
     std::sort(seen.begin(), seen.end());
     RC_ASSERT(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+  }));
+}
+
+TEST(PlannerProperty, MoreWhoWaitNeverMeanLessAndMoreWhoDecodeNeverMeanMore) {
+  EXPECT_TRUE(rc::check("budgets are monotonous and bounded", [] {
+    Limits limits;
+    limits.max_step_tokens = *rc::gen::inRange(64, 1 << 20);
+    limits.max_mixed_tokens = *rc::gen::inRange(64, 1 << 20);
+    const std::int32_t decoding = *rc::gen::inRange(1, 2000), waiting = *rc::gen::inRange(0, 2000);
+    const std::int32_t budget = step_budget(limits, decoding, waiting);
+    RC_ASSERT(budget >= limits.max_mixed_tokens);
+    RC_ASSERT(budget <= std::max(limits.max_mixed_tokens, limits.max_step_tokens));
+    RC_ASSERT(step_budget(limits, decoding, waiting + 1) >= budget);
+    RC_ASSERT(step_budget(limits, decoding + 1, waiting) <= budget);
+    if (waiting <= 1 || 4 * (waiting - 1) <= decoding) RC_ASSERT(budget == limits.max_mixed_tokens);
   }));
 }
 
@@ -181,8 +226,7 @@ TEST(PlannerProperty, APromptGetsAllThatTheBudgetLeavesAtItsTurn) {
     const rank::Step step = plan(world.limits, world.live, *rc::gen::arbitrary<bool>());
     const StepShape of = shape(step);
     if (of.rows == of.decode_rows) return;
-    std::int32_t budget =
-        (of.decode_rows > 0 ? world.limits.max_mixed_tokens : world.limits.max_step_tokens) - of.decode_rows;
+    std::int32_t budget = budget_of(world) - of.decode_rows;
     for (const Progress& request : world.live) {
       if (request.decoding()) continue;
       const auto row = std::find_if(step.rows.begin(), step.rows.end(),

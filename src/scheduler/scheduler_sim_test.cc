@@ -209,12 +209,9 @@ class Scenario final : public Listener {
 
   void see_step(const rank::Step& step) {
     EXPECT_FALSE(step.rows.empty());
-    std::int32_t budget = 0;
     const StepShape shape_of = shape(step);
     if (shape_of.decode_rows > 0 && shape_of.decode_rows < shape_of.rows) tally_.add("mixed steps");
     tally_.add("steps");
-    budget = (shape_of.decode_rows > 0 ? limits_.max_mixed_tokens : limits_.max_step_tokens) -
-             shape_of.decode_rows;
     std::map<RequestId, std::int32_t> prefill;
     for (const rank::Row& row : step.rows) {
       Client& client = clients_.at(row.request);
@@ -223,21 +220,39 @@ class Scenario final : public Listener {
       EXPECT_EQ(row.base_pos, client.sent);
       if (row.kind == ops::RowKind::Prefill) prefill[row.request] = row.tokens;
     }
-    // First come first served: who got less than the budget allowed at its turn overtakes nobody.
-    if (!prefill.empty()) {
-      const RequestId last = prefill.rbegin()->first;
-      for (auto& [id, client] : clients_) {
-        const std::int32_t rest = client.spec.prompt_tokens() - client.sent;
-        if (id > last || client.end || client.cancelled || client.stop_posted_tick >= 0 || rest <= 0)
-          continue;
-        const auto mine = prefill.find(id);
-        const std::int32_t got = mine == prefill.end() ? 0 : mine->second;
-        EXPECT_EQ(got, rest <= budget ? rest : (client.sent + budget) / 64 * 64 - client.sent)
-            << "request " << id.value;
-        budget -= got;
-      }
-    }
+    if (!prefill.empty()) see_order(shape_of, prefill);
     for (const rank::Row& row : step.rows) clients_.at(row.request).sent += row.tokens;
+  }
+
+  // First come first served: who got less than the budget allowed at its turn overtakes nobody. How many of the
+  // slots are held by prompts without a row is the scheduler's to know, and with mixed off how many by those that
+  // decode: some such numbers must explain the step.
+  void see_order(const StepShape& of, const std::map<RequestId, std::int32_t>& prefill) {
+    std::string unexplained = "?";
+    const std::int32_t most_decoding = limits_.mixed ? of.decode_rows : limits_.slots;
+    for (auto waiting = static_cast<std::int32_t>(prefill.size()); waiting <= limits_.slots; ++waiting)
+      for (std::int32_t decoding = of.decode_rows; decoding <= most_decoding && !unexplained.empty(); ++decoding) {
+        const std::int32_t budget = step_budget(limits_, decoding, waiting);
+        unexplained = against(prefill, limits_.mixed ? budget - of.decode_rows : std::clamp(budget, 64, limits_.max_step_tokens));
+      }
+    EXPECT_EQ(unexplained, "");
+    if (of.tokens > limits_.max_mixed_tokens && of.decode_rows > 0) tally_.add("mixed steps widened by prompts that wait");
+  }
+
+  // The requests whose chunks are not what a budget allows.
+  std::string against(const std::map<RequestId, std::int32_t>& prefill, std::int32_t budget) const {
+    std::string others;
+    for (const auto& [id, client] : clients_) {
+      const std::int32_t rest = client.spec.prompt_tokens() - client.sent;
+      if (id > prefill.rbegin()->first || client.end || client.cancelled || client.stop_posted_tick >= 0 || rest <= 0)
+        continue;
+      const auto mine = prefill.find(id);
+      const std::int32_t got = mine == prefill.end() ? 0 : mine->second;
+      if (got != (rest <= budget ? rest : (client.sent + budget) / 64 * 64 - client.sent))
+        others += " request " + std::to_string(id.value);
+      budget -= got;
+    }
+    return others;
   }
 
   void see_drop(std::span<const rank::Drop> drops) {
@@ -381,6 +396,7 @@ TEST(SchedulerSimulation, NoRequestIsLostAndNothingLeaks) {
        {"cancelled unread", "cancelled before a row", "cancelled between chunks", "cancelled decoding",
         "cancelled anywhere", "cancelled in flight", "end id", "length", "stop string", "error Cancelled",
         "error Device", "error Poisoned", "fault in submit", "fault in step", "fault in drop", "mixed steps",
+        "mixed steps widened by prompts that wait",
         "refused", "ticks waiting for a slot", "ticks waiting for pages"})
     EXPECT_GE(tally.of[what], 20) << what << " hardly ever happens: the simulation proves little";
 }
