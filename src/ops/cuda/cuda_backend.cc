@@ -14,6 +14,7 @@
 #include "ops/cuda/norm.cuh"
 #include "ops/cuda/peer_group.h"
 #include "ops/cuda/swiglu.cuh"
+#include "ops/cuda/warm_products.h"
 
 namespace tandem::ops::cuda {
 namespace {
@@ -158,6 +159,7 @@ Result<void> CudaBackend::reserve(const StepLimits& limits) {
     // A gate-up matrix may have as many rows as the head.
     TANDEM_TRY(gemm_.prepare(*weight, std::max(limits.max_tokens, limits.max_logit_rows)));
   }
+  TANDEM_TRY(warm_products(context_, gemm_, matrices_, limits));
   const auto slots = static_cast<std::size_t>(limits.slots) + 1;
   const auto logit_rows = static_cast<std::size_t>(limits.max_logit_rows);
   TANDEM_ASSIGN(void* page_table, allocate(slots * static_cast<std::size_t>(StepUpload::max_pages(limits)) * sizeof(std::int32_t),
