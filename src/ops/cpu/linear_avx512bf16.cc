@@ -33,11 +33,47 @@ TANDEM_INLINE void tile(const LinearTask& task, const char* block, int first_tok
   }
 }
 
+// One token: memory gives a thread more from eight places at once than from one, so eight blocks advance together.
+constexpr int kStreams = 8;
+constexpr std::int64_t kStreamAhead = 1024;
+
+TANDEM_INLINE void eight_blocks(const LinearTask& task, const char* block, float* out) {
+  const auto* x = static_cast<const bf16*>(task.x);
+  const std::int64_t block_bytes = task.pairs * kPairBytes;
+  __m512 low[kStreams], high[kStreams];
+  for (int s = 0; s < kStreams; ++s) low[s] = high[s] = _mm512_setzero_ps();
+  for (std::int64_t pair = 0; pair < task.pairs; ++pair, block += kPairBytes) {
+    std::int32_t both;
+    __builtin_memcpy(&both, x + 2 * pair, sizeof both);
+    const auto xs = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
+#pragma GCC unroll 8
+    for (int s = 0; s < kStreams; ++s) {
+      const char* at = block + s * block_bytes;
+      _mm_prefetch(at + kStreamAhead, _MM_HINT_T0);
+      _mm_prefetch(at + kStreamAhead + 64, _MM_HINT_T0);
+      low[s] = _mm512_dpbf16_ps(low[s], reinterpret_cast<__m512bh>(_mm512_loadu_si512(at)), xs);
+      high[s] = _mm512_dpbf16_ps(high[s], reinterpret_cast<__m512bh>(_mm512_loadu_si512(at + 64)), xs);
+    }
+  }
+#pragma GCC unroll 8
+  for (int s = 0; s < kStreams; ++s) {
+    _mm512_store_ps(out + s * kBlockOutputs, low[s]);
+    _mm512_store_ps(out + s * kBlockOutputs + 16, high[s]);
+  }
+}
+
 }  // namespace
 
 void linear_avx512bf16(const LinearTask& task) {
   alignas(64) float out[kMostTokens * kBlockOutputs];
-  for (int b = 0; b < task.block_count; ++b) {
+  int b = 0;
+  if (task.tokens == 1) {
+    for (; b + kStreams <= task.block_count; b += kStreams) {
+      eight_blocks(task, reinterpret_cast<const char*>(task.blocks) + b * task.pairs * kPairBytes, out);
+      for (int s = 0; s < kStreams; ++s) finish_tile(task, out + s * kBlockOutputs, 0, 1, b + s);
+    }
+  }
+  for (; b < task.block_count; ++b) {
     const auto* block = reinterpret_cast<const char*>(task.blocks) + b * task.pairs * kPairBytes;
     for (int t = 0; t < task.tokens;) {
       const int left = task.tokens - t;

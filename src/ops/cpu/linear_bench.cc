@@ -1,13 +1,18 @@
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <chrono>
+#include <map>
 #include <random>
 #include <vector>
 
+#include "base/thread_team.h"
 #include "ops/cpu/backend.h"
 #include "ops/cpu/bench_tools.h"
+#include "ops/cpu/linear_kernels.h"
 
 // Linear layers at the shapes of the 0.8B model: for few tokens the share of the read bandwidth, for many
-// the rate. Weights are more than any cache holds, each call takes the next one.
+// the rate and its share of the same kernel's rate out of the cache. Weights are more than any cache holds, each call takes the next one.
 
 namespace {
 
@@ -50,6 +55,42 @@ Setup make_setup(CpuIsa isa, std::int64_t tokens, std::int64_t inputs, std::int6
   return s;
 }
 
+// Flops per second of all threads together with some blocks and their inputs in the second-level cache: what the kernel does
+// when nothing comes from memory.
+double peak(CpuIsa isa) {
+  static std::map<CpuIsa, double> measured;
+  if (const auto found = measured.find(isa); found != measured.end()) return found->second;
+  constexpr int kTokens = 96;  // a multiple of every kernel's group
+  constexpr std::int64_t kPairs = 512, kInputs = 2 * kPairs;
+  constexpr int kBlocks = 8, kOutputs = kBlocks * cpu::kBlockOutputs;
+  constexpr std::int64_t kCalls = 10, kItems = 16;
+  const cpu::LinearKernel kernel = cpu::linear_kernel(isa);
+  const std::vector<float> x(kTokens * kInputs);  // large enough for every form of the inputs, all of them zeros
+  const std::vector<bf16> blocks((kBlocks + 1) * kPairs * 2 * cpu::kBlockOutputs);  // kernels ask for one more than they use
+  ThreadTeam team(cpu::bench_threads());
+  double best = 0;
+  for (int pass = 0; pass < 8; ++pass) {
+    const auto start = std::chrono::steady_clock::now();
+    team.run(kItems * team.size(), [&](std::int64_t, int) {
+      std::vector<bf16> y(kTokens * kOutputs);
+      const cpu::LinearTask task{.x = x.data(),
+                                 .x_stride = kernel.input == cpu::LinearInput::Bf16Tiles ? kInputs * cpu::kTileTokens : kInputs,
+                                 .tokens = kTokens,
+                                 .blocks = blocks.data(),
+                                 .block_count = kBlocks,
+                                 .pairs = kPairs,
+                                 .output = cpu::LinearOutput::Bf16,
+                                 .y = y.data(),
+                                 .y_stride = kOutputs,
+                                 .outputs = kOutputs};
+      for (std::int64_t call = 0; call < kCalls; ++call) kernel.run(task);
+    });
+    const double flops = 2.0 * kTokens * kInputs * kOutputs * kCalls * static_cast<double>(kItems * team.size());
+    best = std::max(best, flops / cpu::seconds_since(start));
+  }
+  return measured[isa] = best;
+}
+
 void run_linear(benchmark::State& state, CpuIsa isa, std::int64_t inputs, std::int64_t outputs,
                 bool gate_up) {
   if (isa > detected_cpu_isa()) return state.SkipWithError("this machine lacks the instruction set");
@@ -81,6 +122,7 @@ void run_linear(benchmark::State& state, CpuIsa isa, std::int64_t inputs, std::i
   const double bytes = static_cast<double>(rows * inputs * 2);
   state.counters["best_us"] = best * 1e6;
   state.counters["GFLOP/s"] = bytes * static_cast<double>(tokens) / best * 1e-9;
+  if (!streams) state.counters["of_cached"] = bytes * static_cast<double>(tokens) / best / peak(isa);
   if (streams) {
     state.counters["GB/s"] = bytes / best * 1e-9;
     state.counters["of_read_bandwidth"] = bytes / best / cpu::read_bandwidth();
