@@ -111,7 +111,8 @@ void ReplicaFlags::add(CLI::App& app) {
   seconds("--init-deadline", init_deadline, "Opening devices and communicators (default 120)");
   seconds("--load-deadline", load_deadline, "Loading without a byte of progress (default 30)");
   seconds("--step-deadline", step_deadline, "One step (default 600 on CPU, 30 on CUDA)");
-  seconds("--drop-deadline", drop_deadline, "Dropping requests (default 10)");
+  seconds("--drop-deadline", drop_deadline, "Dropping requests, and the answer of an idle rank (default 10)");
+  seconds("--idle-ping", idle_ping, "How often idle ranks are asked whether they live (default 1)");
   seconds("--join-deadline", join_deadline, "Orderly end of the ranks (default 10)");
   seconds("--abort-grace", abort_grace, "From a failure to the ranks' end (default 2)");
   seconds("--exit-deadline", exit_deadline, "From a failure to the process's end (default 10)");
@@ -166,6 +167,7 @@ Result<Replica> to_options(const ReplicaFlags& flags) {
   const bool cuda = e.devices.kind == rank::DeviceKind::Cuda;
   replica.engine.default_max_tokens = flags.default_max_tokens.value_or(cuda ? kCudaDefaultMaxTokens : kCpuDefaultMaxTokens);
   replica.engine.max_waiting = flags.max_waiting;
+  if (flags.idle_ping) replica.engine.idle_ping = std::chrono::milliseconds(static_cast<std::int64_t>(*flags.idle_ping * 1000));
   return replica;
 }
 

@@ -28,7 +28,7 @@ struct ReplicaFlags {
   std::string logprobs_mode = "raw";
   int cpu_threads = 0;
   std::string cpu_isa;
-  std::optional<double> init_deadline, load_deadline, step_deadline, drop_deadline, join_deadline, abort_grace, exit_deadline;
+  std::optional<double> init_deadline, load_deadline, step_deadline, drop_deadline, join_deadline, abort_grace, exit_deadline, idle_ping;
   bool nan_fill = false;
   std::vector<std::string> faults;
   std::optional<int> default_max_tokens;

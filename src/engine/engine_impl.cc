@@ -28,7 +28,7 @@ EngineImpl::EngineImpl(const EngineOptions& options, const scheduler::Limits& li
         while (text_worker_.work(true)) {
         }
       }),
-      scheduler_thread_(scheduler_, *executor_, mailbox_, [this](const Error& reason) {
+      scheduler_thread_(scheduler_, *executor_, mailbox_, options.idle_ping, [this](const Error& reason) {
         if (options_.on_failed) text_worker_.post([this, reason] { options_.on_failed(reason); });
       }) {}
 
@@ -123,6 +123,9 @@ Result<scheduler::Limits> check_options(const EngineOptions& options, const rank
         "default-max-tokens");
   if (options.max_waiting < 1)
     return fail(ErrorKind::Invalid, "[engine] a queue of 0 takes no request", "max-waiting");
+  if (options.idle_ping < std::chrono::milliseconds(1))
+    return fail(ErrorKind::Invalid, fmt::format("[engine] idle-ping of {} ms; at least 1 is needed", options.idle_ping.count()),
+                "idle-ping");
   if (options.steps_in_flight < 1)
     return fail(ErrorKind::Invalid,
                 fmt::format("[engine] {} steps in flight; at least 1 is needed", options.steps_in_flight));

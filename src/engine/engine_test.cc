@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <future>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "engine/make_engine.h"
 #include "engine/test_sink.h"
+#include "executor/fake_ranks.h"
 #include "scheduler/fake_executor.h"
 #include "text/tokenizer_fixture.h"
 
@@ -208,6 +210,7 @@ TEST(Engine, OptionsThatCannotServeAreRefusedByNameBeforeAnyRankExists) {
   EXPECT_EQ(field({.max_step_tokens = 10}), "max-step-tokens");
   EXPECT_EQ(field({.default_max_tokens = 0}), "default-max-tokens");
   EXPECT_EQ(field({.max_waiting = 0}), "max-waiting");
+  EXPECT_EQ(field({.idle_ping = std::chrono::milliseconds(0)}), "idle-ping");
   const TokenId outside = 1000;
   EXPECT_FALSE(make_engine({}, std::make_unique<FakeExecutor>(FakeExecutor::Options{}), tokenizer(),
                            std::span(&outside, 1)));
@@ -270,6 +273,67 @@ TEST(Engine, AFatalFailureTellsEverybodyOnceAndThenTheProcess) {
   EXPECT_EQ(late.failure->kind, ErrorKind::Poisoned);
   EXPECT_FALSE(world.engine->stop());
   EXPECT_EQ(world.engine->state(), State::Failed);
+}
+
+// proves R3.1, R3.5 with no request in flight
+TEST(Engine, AnIdleReplicaWhoseRankHasDiedFails) {
+  FakeExecutor::Options options;
+  options.fault = [](std::string_view operation, std::uint64_t) -> Result<void> {
+    if (operation != "ping") return {};
+    return fail(ErrorKind::Device, "rank 0 lost its device");
+  };
+  EngineOptions engine_options{.idle_ping = std::chrono::milliseconds(1)};
+  std::promise<Error> told;
+  engine_options.on_failed = [&](const Error& error) { told.set_value(error); };
+  World world("", engine_options, options);
+  EXPECT_EQ(told.get_future().get().message, "rank 0 lost its device");
+  EXPECT_EQ(world.engine->state(), State::Failed);
+  EXPECT_EQ(world.engine->failure()->message, "rank 0 lost its device");
+  EXPECT_EQ(world.run(greeting()).failure->kind, ErrorKind::Poisoned);
+}
+
+// proves R3.2, R3.5 with no request in flight, over the real controller: a rank that hangs
+TEST(Engine, AnIdleReplicaWhoseRankHangsFailsAtTheDeadlineAndEndsTheProcess) {
+  namespace fakes = executor::testing;
+  const auto world = std::make_shared<fakes::FakeWorld>(2);
+  const auto hooks = std::make_shared<fakes::Hooks>();
+  const auto release = std::make_shared<fakes::Event>();
+  hooks->on_before = [release](RankId rank, const rank::Command& command) -> Result<void> {
+    if (rank.value == 1 && std::holds_alternative<rank::PingCommand>(command.body)) release->wait();
+    return {};
+  };
+  std::atomic<int> status{0};
+  executor::RankExecutorOptions ranks = fakes::fake_options(world, hooks);
+  ranks.deadlines.drop = ranks.deadlines.abort_grace = std::chrono::milliseconds(30);
+  ranks.exit_process = [&](int code) { status.store(code); };
+  EngineOptions options{.idle_ping = std::chrono::milliseconds(1)};
+  std::promise<Error> told;
+  options.on_failed = [&](const Error& error) { told.set_value(error); };
+  const auto engine = make_engine(options, executor::RankExecutor::start(std::move(ranks)).value(), tokenizer(), {}).value();
+  const std::string why = told.get_future().get().message;
+  EXPECT_NE(why.find("Ping number 6 is not answered after 30 ms; rank 1 runs Ping number 6"), std::string::npos) << why;
+  EXPECT_EQ(engine->state(), State::Failed);
+  EXPECT_EQ(status.load(), 0);  // clients are told first
+  EXPECT_FALSE(engine->stop());
+  EXPECT_EQ(status.load(), executor::kExitStuckRank);
+  release->set();
+  while (world->models_alive.load() > 0) std::this_thread::yield();
+}
+
+// Pings go on for as long as nothing happens, and make no work wait.
+TEST(Engine, AnIdleReplicaServesBetweenPings) {
+  std::atomic<int> pings{0};
+  FakeExecutor::Options options;
+  options.fault = [&](std::string_view operation, std::uint64_t) -> Result<void> {
+    pings += operation == "ping";
+    return {};
+  };
+  World world("hello world", {.idle_ping = std::chrono::milliseconds(1)}, options);
+  for (int round = 1; round <= 3; ++round) {
+    while (pings.load() < 10 * round) std::this_thread::yield();
+    EXPECT_EQ(world.run(greeting()).text(), "hello world");
+  }
+  EXPECT_TRUE(world.engine->stop());
 }
 
 // proves R3.5: /health is never later than the clients.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -17,6 +18,7 @@ struct EngineOptions {
   std::int32_t max_mixed_tokens = 0;       // with decode rows (scheduler/planner.h); 0: capacity's
   bool mixed = true;                       // a step may hold decode rows and prompt chunks
   std::size_t max_waiting = 8192;          // requests submitted and not yet admitted; then Overloaded
+  std::chrono::milliseconds idle_ping{1000};  // with nothing to do, the ranks are asked this often whether they live
   int steps_in_flight = 1;                 // 2: the next step is sent before the last one is answered
 
   // Called once after a fatal failure, when every request has had its on_failure, so that the process can

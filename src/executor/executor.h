@@ -33,6 +33,10 @@ class Executor {
   // flight that names them. At most one call a tick. Any error is fatal.
   [[nodiscard]] virtual Result<void> drop(std::span<const rank::Drop> drops) = 0;
 
+  // Whether every rank still answers and its device still works. For a controller with nothing in flight: it
+  // would not hear of a dead rank before the next command. Any error is fatal.
+  [[nodiscard]] virtual Result<void> ping() = 0;
+
   // The first failure, once there is one (R3.1).
   [[nodiscard]] virtual std::optional<Error> poisoned() const = 0;
 

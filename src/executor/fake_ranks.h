@@ -130,6 +130,7 @@ class FakeRank final : public rank::RankModel {
     for (const rank::Drop& drop : drops) existed.push_back(held_.erase(drop.request) == 1);
     return existed;
   }
+  Result<void> ping() override { return {}; }
   Result<void> close() override { return comm_->barrier(); }
   Result<void> spoil(RequestId) override { return {}; }
 

@@ -66,11 +66,9 @@ class RankExecutor final : public Executor {
   [[nodiscard]] int max_in_flight() const override { return options_.max_in_flight; }
   [[nodiscard]] Result<rank::StepResult> wait_step() override;
   [[nodiscard]] Result<void> drop(std::span<const rank::Drop> drops) override;
+  [[nodiscard]] Result<void> ping() override;
   [[nodiscard]] std::optional<Error> poisoned() const override { return poison_; }
   [[nodiscard]] Result<void> shutdown() override;
-
-  // Whether every rank answers. Any error is fatal.
-  [[nodiscard]] Result<void> ping();
 
  private:
   // A command that was released and is not fully answered, or not yet waited for.

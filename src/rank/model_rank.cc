@@ -191,6 +191,7 @@ Result<StepResult> ModelRank::finish(std::uint64_t ticket) {
   const Begun begun = std::move(begun_.front());
   begun_.erase(begun_.begin());
   TANDEM_ASSIGN(const std::span<const ops::TokenChoice> choices, backend_->wait(ticket));
+  TANDEM_TRY(comm_->check());
   if (rank_.value != 0) return StepResult{};
   return StepResult{make_artifacts(begun.wanted, choices)};
 }
@@ -209,6 +210,12 @@ Result<std::vector<bool>> ModelRank::drop(std::span<const Drop> drops) {
     for (const PageId page : held->pages) TANDEM_TRY(pools_->fill_with_nan(page));
   }
   return existed;
+}
+
+// Its stream is empty, so this waits for nothing: it asks for an error that the device has kept.
+Result<void> ModelRank::ping() {
+  TANDEM_TRY(backend_->synchronize());
+  return comm_->check();
 }
 
 Result<void> ModelRank::close() {

@@ -77,6 +77,7 @@ class ModelRank final : public RankModel {
   [[nodiscard]] Result<std::uint64_t> begin(const Step& step) override;
   [[nodiscard]] Result<StepResult> finish(std::uint64_t ticket) override;
   [[nodiscard]] Result<std::vector<bool>> drop(std::span<const Drop> drops) override;
+  [[nodiscard]] Result<void> ping() override;
   [[nodiscard]] Result<void> close() override;
   [[nodiscard]] Result<void> spoil(RequestId request) override;
 

@@ -36,6 +36,9 @@ class RankModel {
   // Frees what the requests hold; for each, whether it was there. No step is unfinished.
   [[nodiscard]] virtual Result<std::vector<bool>> drop(std::span<const Drop> drops) = 0;
 
+  // Whether the device still works. No step is unfinished.
+  [[nodiscard]] virtual Result<void> ping() = 0;
+
   // Fault injection: the request's recurrent state and conv window become NaN.
   [[nodiscard]] virtual Result<void> spoil(RequestId request) = 0;
 

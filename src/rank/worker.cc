@@ -146,7 +146,7 @@ class Loop {
     return Answer(measured);
   }
   Result<Answer> execute(const AllocateCommand& sizes) { return as_ack(model_->allocate(sizes)); }
-  Result<Answer> execute(const PingCommand&) { return Answer(Ack{}); }
+  Result<Answer> execute(const PingCommand&) { return as_ack(model_->ping()); }
   Result<Answer> execute(const RunStepCommand&) { return fail(ErrorKind::Protocol, "is begun elsewhere"); }
   Result<Answer> execute(const DropCommand& command) {
     TANDEM_ASSIGN(std::vector<bool> existed, model_->drop(command.drops));

@@ -45,6 +45,7 @@ class LoggingModel final : public RankModel {
     note("drop " + std::to_string(drops.size()));
     return std::vector<bool>(drops.size(), true);
   }
+  Result<void> ping() override { return note("ping"); }
   Result<void> close() override { return note("close"); }
   Result<void> spoil(RequestId) override { return {}; }
 
@@ -111,8 +112,8 @@ TEST_F(WorkerTest, OneThreadMakesUsesAndDestroysTheModelAndEveryReplyCarriesNumb
   }
   ASSERT_TRUE(worker_->wait_ended(std::chrono::steady_clock::now() + std::chrono::seconds(60)));
   EXPECT_THAT(log_->calls,
-              ::testing::ElementsAre("made", "open", "load", "warm_up", "measure", "allocate 4 5", "begin 1",
-                                     "finish 1", "drop 1", "close", "destroyed"));
+              ::testing::ElementsAre("made", "open", "load", "warm_up", "measure", "allocate 4 5", "ping",
+                                     "begin 1", "finish 1", "drop 1", "close", "destroyed"));
   for (const std::thread::id id : log_->threads) {
     EXPECT_EQ(id, log_->threads[0]);
     EXPECT_NE(id, std::this_thread::get_id());
@@ -129,7 +130,7 @@ TEST_F(WorkerTest, ACancelledCommandIsNeitherRunNorAnswered) {
   EXPECT_FALSE(replies_->try_pop().has_value());
   gate->cancel();
   EXPECT_EQ(reply().number, 3u);
-  EXPECT_THAT(log_->calls, ::testing::ElementsAre("made", "open"));
+  EXPECT_THAT(log_->calls, ::testing::ElementsAre("made", "open", "ping"));
 }
 
 TEST_F(WorkerTest, WithTwoInFlightAStepIsBegunBeforeTheOlderOneIsFinished) {

@@ -51,6 +51,7 @@ class FakeExecutor final : public executor::Executor {
   [[nodiscard]] int max_in_flight() const override { return options_.max_in_flight; }
   [[nodiscard]] Result<rank::StepResult> wait_step() override;
   [[nodiscard]] Result<void> drop(std::span<const rank::Drop> drops) override;
+  [[nodiscard]] Result<void> ping() override { return enter("ping"); }
   [[nodiscard]] std::optional<Error> poisoned() const override { return poison_; }
   [[nodiscard]] Result<void> shutdown() override;
 

@@ -81,10 +81,10 @@ bool Mailbox::draining() const {
   return draining_;
 }
 
-void Mailbox::wait(std::chrono::milliseconds longest) {
+bool Mailbox::wait(std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, longest,
-                    [&] { return !submissions_.empty() || !closings_.empty() || stop_ != stop_read_; });
+  return changed_.wait_for(lock, longest,
+                           [&] { return !submissions_.empty() || !closings_.empty() || stop_ != stop_read_; });
 }
 
 void Mailbox::wait_for_stop() {

@@ -62,8 +62,8 @@ class Mailbox {
   // The replica has failed: later submissions are refused with `reason` (R3.3), and failure() gives it from
   // here on. The scheduler says so before it tells any client (R3.5).
   void fail_with(Error reason);
-  // Blocks until there is mail, or `longest` has passed.
-  void wait(std::chrono::milliseconds longest);
+  // Blocks until there is mail, or `longest` has passed. Whether there is mail.
+  [[nodiscard]] bool wait(std::chrono::milliseconds longest);
   // Blocks until stop().
   void wait_for_stop();
 

@@ -68,6 +68,7 @@ class InstantExecutor final : public executor::Executor {
     return result;
   }
   [[nodiscard]] Result<void> drop(std::span<const rank::Drop>) override { return {}; }
+  [[nodiscard]] Result<void> ping() override { return {}; }
   [[nodiscard]] std::optional<Error> poisoned() const override { return std::nullopt; }
   [[nodiscard]] Result<void> shutdown() override { return {}; }
 

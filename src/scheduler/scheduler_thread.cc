@@ -5,18 +5,13 @@
 #include "base/log.h"
 
 namespace tandem::scheduler {
-namespace {
-
-// An idle replica still notices within this time that a rank has died.
-constexpr std::chrono::milliseconds kIdleCheck{1000};
-
-}  // namespace
 
 SchedulerThread::SchedulerThread(Scheduler& scheduler, executor::Executor& executor, Mailbox& mailbox,
-                                 std::function<void(const Error&)> on_failed)
+                                 std::chrono::milliseconds idle_ping, std::function<void(const Error&)> on_failed)
     : scheduler_(scheduler),
       executor_(executor),
       mailbox_(mailbox),
+      idle_ping_(idle_ping),
       on_failed_(std::move(on_failed)),
       thread_([this] { run(); }) {}
 
@@ -32,8 +27,10 @@ Result<void> SchedulerThread::stop() {
 }
 
 void SchedulerThread::run() {
-  for (auto turn = scheduler_.tick(); turn != Scheduler::Turn::Ended; turn = scheduler_.tick())
-    if (turn == Scheduler::Turn::Idle) mailbox_.wait(kIdleCheck);
+  for (auto turn = scheduler_.tick(); turn != Scheduler::Turn::Ended; turn = scheduler_.tick()) {
+    if (turn != Scheduler::Turn::Idle || mailbox_.wait(idle_ping_)) continue;
+    static_cast<void>(executor_.ping());  // its error is the executor's poison, which the next turn meets
+  }
   if (const auto& failure = scheduler_.failure()) {
     log_error("[scheduler] the replica failed: {}", failure->message);
     if (on_failed_) on_failed_(*failure);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -15,10 +16,11 @@ namespace tandem::scheduler {
 // Thread: one owner. Lifetime: the references outlive it.
 class SchedulerThread {
  public:
-  // `on_failed` is called on the scheduler's thread after a fatal failure, when every request has had its
-  // error and submission is closed; it must not block.
+  // With nothing to do it asks the ranks every `idle_ping` (> 0) whether they live, so that an idle replica whose
+  // rank has died or hangs fails too. `on_failed` is called on the scheduler's thread after a fatal failure, when
+  // every request has had its error and submission is closed; it must not block.
   SchedulerThread(Scheduler& scheduler, executor::Executor& executor, Mailbox& mailbox,
-                  std::function<void(const Error&)> on_failed);
+                  std::chrono::milliseconds idle_ping, std::function<void(const Error&)> on_failed);
   SchedulerThread(const SchedulerThread&) = delete;
   ~SchedulerThread();  // stop(), its result logged
 
@@ -32,6 +34,7 @@ class SchedulerThread {
   Scheduler& scheduler_;
   executor::Executor& executor_;
   Mailbox& mailbox_;
+  const std::chrono::milliseconds idle_ping_;
   const std::function<void(const Error&)> on_failed_;
   Result<void> result_;  // the thread's; read after the join
   std::thread thread_;

@@ -2,6 +2,7 @@
 bounded time when a rank fails."""
 
 import json
+import pathlib
 import threading
 import time
 
@@ -71,6 +72,51 @@ def test_requests_at_once_on_two_ranks_end_and_leave_nothing(ranks):
     assert all(answers)
     assert answers[:3] == alone  # the CPU kernels' results depend on no other row
     server.check_idle()
+
+
+IDLE_FAULTS = [
+    # kind, seconds until /health must be 503 (a ping every 0.2 s, a deadline of 1 s), words of the log
+    ("error", 1, "Ping number"),
+    ("lost-reply", 2.5, "is not answered after 1000 ms"),
+    ("hang", 2.5, "ranks do not end"),
+]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("kind, known, words", IDLE_FAULTS, ids=[f[0] for f in IDLE_FAULTS])
+def test_a_rank_that_fails_while_nobody_asks_anything_ends_the_process(ranks, kind, known, words, rank):
+    """proves R3.2, R3.5 with no request in flight."""
+    server = ranks(2, "--idle-ping", "0.2", "--drop-deadline", "1", "--fault", f"kind={kind},rank={rank},command=Ping")
+    begin = time.monotonic()
+    try:
+        while server.http.get("/health").status_code != 503:
+            assert time.monotonic() - begin < within(known), "".join(server.lines)
+            time.sleep(0.01)
+        told = time.monotonic()
+        assert server.complete("hello", max_tokens=2).status_code == 503
+    except httpx.TransportError:
+        told = time.monotonic()
+    status = server.process.wait(within(12))
+    gone = time.monotonic()
+    log = "".join(server.lines)
+    assert status != 0 and gone - told < within(10)
+    assert words in log and f"rank {rank}" in log, log[-2000:]
+    print(f"idle, {kind} on rank {rank}: 503 after {told - begin:.2f} s, process gone {gone - told:.2f} s later, status {status}")
+
+
+def test_an_idle_replica_uses_next_to_no_processor_time(ranks):
+    server = ranks(2)
+    server.complete("hello", max_tokens=2)
+
+    def processor_seconds():
+        tasks = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    before = processor_seconds()
+    time.sleep(4)
+    used = processor_seconds() - before
+    print(f"{used * 1000:.1f} ms of processor time in 4 s idle")
+    assert used < within(0.08)  # 2 %
 
 
 FAULTS = [
