@@ -3,6 +3,7 @@
 #include "cli/byte_size.h"
 #include "cli/commands.h"
 #include "cli/geometry_argument.h"
+#include "comm/all_reduce.h"
 #include "memory/planner.h"
 
 namespace tandem::cli {
@@ -18,7 +19,7 @@ constexpr char kExamples[] =
 struct InspectFlags {
   std::string model;
   int tp = 1;
-  std::string memory, reserve = "1G", kv_memory, linear_attention = "replicated";
+  std::string memory, reserve = "1G", kv_memory, linear_attention = "replicated", device = "cuda", all_reduce = "auto";
   int max_requests = 64, max_step_tokens = 8192;
   std::optional<int> max_context;
   bool json = false;
@@ -42,6 +43,8 @@ Result<int> inspect(const InspectFlags& flags) {
     TANDEM_ASSIGN(const std::int64_t bytes, parse_bytes(flags.memory, "memory"));
     request.device_bytes = {bytes};
   }
+  if (flags.device == "cuda")
+    request.communication_bytes = comm::communicator_bytes(comm::all_reduce_named(flags.all_reduce).value_or(comm::AllReduce::Auto), flags.tp);
   TANDEM_ASSIGN(request.reserve_bytes, parse_bytes(flags.reserve, "reserve-memory"));
   if (!flags.kv_memory.empty()) {
     TANDEM_ASSIGN(request.kv_bytes, parse_bytes(flags.kv_memory, "kv-memory"));
@@ -59,6 +62,10 @@ void add_inspect(CLI::App& app, Action& action) {
   CLI::App* const command = app.add_subcommand("inspect", kExamples);
   command->add_option("model", flags->model, "0.8B, 2B, 4B, 9B, 27B or a folder with config.json; none: the bundled model");
   command->add_option("--tp", flags->tp, "Ranks")->capture_default_str();
+  command->add_option("--device", flags->device, "Whose memory: several CUDA ranks keep buffers to speak to each other")
+      ->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
+  command->add_option("--all-reduce", flags->all_reduce, "Between CUDA ranks: auto, nccl or oneshot")
+      ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
   command->add_option("--linear-attention", flags->linear_attention, "replicated or sharded")
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
   command->add_option("--memory", flags->memory, "Memory of each device, as in 80G (default: no limit)");

@@ -68,6 +68,18 @@ Result<void> check_features(const ReplicaFlags& flags, const rank::DeviceChoice&
   return {};
 }
 
+// "80G" or "80G,40G"; none of an empty text.
+Result<std::vector<std::int64_t>> parse_sizes(const std::string& text, std::string_view flag) {
+  std::vector<std::int64_t> sizes;
+  for (std::size_t at = 0; !text.empty() && at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    TANDEM_ASSIGN(const std::int64_t bytes, parse_bytes(text.substr(at, end - at), flag));
+    sizes.push_back(bytes);
+    at = end + 1;
+  }
+  return sizes;
+}
+
 void set(Nanoseconds& deadline, const std::optional<double>& seconds) {
   if (seconds) deadline = std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(*seconds));
 }
@@ -93,7 +105,7 @@ void ReplicaFlags::add(CLI::App& app) {
       ->check(CLI::IsMember({"on", "off", "auto"}))->capture_default_str();
   app.add_option("--kv-memory", kv_memory, "Most memory for KV pages on each rank, as in 8G (default: what is left)");
   app.add_option("--reserve-memory", reserve_memory, "Memory left alone on each device (default 256M on CPU, 1G on CUDA)");
-  app.add_option("--memory", memory, "Pretend that each device has only this much");
+  app.add_option("--memory", memory, "Pretend that each device has only this much, or each rank's, as in 80G,40G");
   app.add_option("--cuda-graphs", cuda_graphs, "Recorded decode steps: auto, on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   app.add_flag("--prefix-cache", prefix_cache, "Reuse the state of shared prompt beginnings (not available yet)");
@@ -117,6 +129,7 @@ void ReplicaFlags::add(CLI::App& app) {
   seconds("--abort-grace", abort_grace, "From a failure to the ranks' end (default 2)");
   seconds("--exit-deadline", exit_deadline, "From a failure to the process's end (default 10)");
   app.add_flag("--debug-nan-fill", nan_fill, "Fill memory that no request holds with NaN")->group("Debugging");
+  app.add_option("--debug-take-memory", take_memory, "Take this much away from each rank after it has loaded, as in 0,2G")->group("Debugging");
   app.add_option("--fault", faults, "Fail on purpose, as in kind=hang,rank=1,step=30 (see executor/fault_flag.h)")->group("Debugging");
 }
 
@@ -141,10 +154,8 @@ Result<Replica> to_options(const ReplicaFlags& flags) {
   if (!flags.reserve_memory.empty()) {
     TANDEM_ASSIGN(e.reserve_bytes, parse_bytes(flags.reserve_memory, "reserve-memory"));
   }
-  if (!flags.memory.empty()) {
-    TANDEM_ASSIGN(const std::int64_t bytes, parse_bytes(flags.memory, "memory"));
-    e.memory_bytes = {bytes};
-  }
+  TANDEM_ASSIGN(e.memory_bytes, parse_sizes(flags.memory, "memory"));
+  TANDEM_ASSIGN(e.taken_bytes, parse_sizes(flags.take_memory, "debug-take-memory"));
   e.logprobs = flags.logprobs_mode == "processed" ? ops::LogprobsMode::Processed : ops::LogprobsMode::Raw;
   set(e.deadlines.init, flags.init_deadline);
   set(e.deadlines.load_progress, flags.load_deadline);

@@ -21,7 +21,7 @@ struct ReplicaFlags {
   std::string all_reduce = "auto";
   std::optional<int> max_requests, max_context, max_step_tokens, max_mixed_tokens;
   std::string mixed = "auto";
-  std::string kv_memory, memory, reserve_memory;
+  std::string kv_memory, memory, reserve_memory, take_memory;
   std::string cuda_graphs = "auto";
   bool prefix_cache = false;
   std::string ops = "fast";

@@ -46,6 +46,31 @@ struct AllReducePlan {
   return plan.nccl && (!plan.one_shot || bytes > plan.one_shot_bytes);
 }
 
+// One-shot slots (ops/cuda/one_shot.h): of every sender on every device, twice, since two sets take turns. A slot holds
+// a message in words of 16 bytes of which half are data, behind one word of header; broadcasts have slots of their own.
+inline constexpr std::int64_t kOneShotWordBytes = 16;
+inline constexpr std::int64_t kBroadcastIds = 16384;  // ids in one piece, two in a word
+[[nodiscard]] constexpr std::int64_t one_shot_slot_words(std::int64_t message_bytes) { return 1 + (message_bytes + 7) / 8; }
+[[nodiscard]] constexpr std::int64_t one_shot_words(int world, std::int64_t slot_words) {
+  return 2 * world * (slot_words + kBroadcastIds / 2);
+}
+// The largest message in one piece, unless it is told: slots of all senders together stay in bounds.
+[[nodiscard]] constexpr std::int64_t default_one_shot_bytes(int world) {
+  constexpr std::int64_t kAllSenders = std::int64_t{8} << 20;
+  return kAllSenders / (world > 2 ? world - 1 : 1) / 16 * 16;
+}
+
+// What NCCL keeps of a device: 486 MiB beside the slots on each of two H200s (docs/benchmarks/h200-tp2-p1.md). Not
+// measured on more ranks; what it takes beyond this comes out of the reserve.
+inline constexpr std::int64_t kNcclBytes = std::int64_t{486} << 20;
+
+// Device memory of one CUDA rank's communicator, for a plan that is made before a device is opened.
+[[nodiscard]] constexpr std::int64_t communicator_bytes(AllReduce choice, int world) {
+  if (world < 2) return 0;
+  const std::int64_t slots = one_shot_words(world, one_shot_slot_words(default_one_shot_bytes(world))) * kOneShotWordBytes;
+  return (choice == AllReduce::Nccl ? 0 : slots) + (choice == AllReduce::OneShot ? 0 : kNcclBytes);
+}
+
 // The flag that marks the words of one-shot call number `call` (from 1): counts from 1, and skips 0, the mark of a
 // word that was never written, when 32 bits wrap.
 [[nodiscard]] constexpr std::uint32_t flag_of_call(std::uint64_t call) {

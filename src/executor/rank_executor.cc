@@ -114,11 +114,19 @@ Result<void> RankExecutor::agree_on_capacity(const Pending& measured) {
   log_info("[executor] capacity: {} state slots, {} KV pages of {} tokens, {} tokens of context",
            capacity_.slots, capacity_.pages, ops::kPageTokens, capacity_.max_context);
   if (capacity_.slots < 1 || capacity_.max_context < 2 || capacity_.max_context > longest) {
+    int tightest = 0;
+    for (int r = 1; r < world(); ++r) {
+      const auto& [free, slots, pages] = std::get<rank::Measured>(*measured.answers[r]);
+      const auto& least = std::get<rank::Measured>(*measured.answers[tightest]);
+      if (std::pair(slots, pages) < std::pair(least.slots, least.pages)) tightest = r;
+    }
     return poison(
         {ErrorKind::Capacity,
          fmt::format("[executor] the ranks can hold {} state slots and {} KV pages, which does not serve one "
-                     "request of {} tokens; --max-context {} would fit",
-                     capacity_.slots, capacity_.pages, capacity_.max_context, longest)});
+                     "request of {} tokens; rank {} has least, {} bytes free after start-up; {}",
+                     capacity_.slots, capacity_.pages, capacity_.max_context, tightest,
+                     std::get<rank::Measured>(*measured.answers[tightest]).free_bytes,
+                     longest > 1 ? fmt::format("--max-context {} would fit", longest) : "a smaller --max-step-tokens or --reserve-memory leaves more")});
   }
   return {};
 }

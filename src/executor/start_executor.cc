@@ -20,10 +20,16 @@ constexpr int kCpuWarmUpTokens = ops::kPageTokens;
 bool on_cuda(const ExecutorOptions& options) { return options.devices.kind == rank::DeviceKind::Cuda; }
 int world_of(const ExecutorOptions& options) { return static_cast<int>(options.devices.ordinals.size()); }
 
-Result<int> at_least(std::string_view flag, int value, int least) {
-  if (value >= least) return value;
-  return fail(ErrorKind::Invalid, fmt::format("[start] {} = {}; {} or more works", flag, value, least),
-              std::string(flag));
+// Most requests and step tokens: far beyond what a device holds, far below what an int can count.
+constexpr int kMostSlots = 1 << 16;
+constexpr int kMostStepTokens = 1 << 20;
+
+Result<int> in_range(std::string_view flag, int value, int least, int most) {
+  if (value < least)
+    return fail(ErrorKind::Invalid, fmt::format("[start] {} = {}; {} or more works", flag, value, least), std::string(flag));
+  if (value > most)
+    return fail(ErrorKind::Invalid, fmt::format("[start] {} = {}; {} or less works", flag, value, most), std::string(flag));
+  return value;
 }
 
 // Where Phase 1's gates ran: several ranks serve without a warning there, and nowhere else. CPU: the fabricated small
@@ -80,12 +86,17 @@ Result<std::vector<std::int64_t>> device_bytes(const ExecutorOptions& options) {
     bytes.resize(world, share);
     for (std::int64_t& mine : bytes) mine = std::min(mine, share);
   }
+  if (!options.taken_bytes.empty() && options.taken_bytes.size() != world) {
+    return fail(ErrorKind::Invalid,
+                fmt::format("[start] --debug-take-memory has {} sizes for {} ranks; give one for each", options.taken_bytes.size(), world),
+                "--debug-take-memory");
+  }
   return bytes;
 }
 
 }  // namespace
 
-Result<StartPlan> plan_start(const ExecutorOptions& options) {
+Result<model::Geometry> check_start(const ExecutorOptions& options) {
   const int world = world_of(options);
   TANDEM_TRY(rank::check_devices(options.devices));
   if (options.shares && on_cuda(options)) {
@@ -99,6 +110,10 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
                 fmt::format("[tp] --mixed on with {} ranks; --mixed off works, or one rank", world),
                 "--mixed");
   }
+  if (options.record_decode && world > 1) {
+    return fail(ErrorKind::Unsupported,
+                fmt::format("[tp] --cuda-graphs on with {} ranks; --cuda-graphs auto (eager) or off works, or one rank", world), "--cuda-graphs");
+  }
   if (options.linear_attention == model::LinearAttention::Sharded && world > 1) {
     return fail(
         ErrorKind::Unsupported,
@@ -107,25 +122,30 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
         "--linear-attention");
   }
 
-  StartPlan plan;
-  TANDEM_ASSIGN(plan.geometry, model::read_geometry(options.model));
+  TANDEM_ASSIGN(model::Geometry geometry, model::read_geometry(options.model));
   for (int rank = 0; rank < world; ++rank) {
-    TANDEM_TRY(model::Partition::make(plan.geometry, RankId{rank}, world, options.linear_attention));
+    TANDEM_TRY(model::Partition::make(geometry, RankId{rank}, world, options.linear_attention));
   }
+  if (on_cuda(options)) TANDEM_TRY(check_cuda_geometry(geometry));
+  return geometry;
+}
+
+Result<StartPlan> plan_start(const ExecutorOptions& options) {
+  const int world = world_of(options);
   const bool cuda = on_cuda(options);
-  if (cuda) TANDEM_TRY(check_cuda_geometry(plan.geometry));
-  TANDEM_ASSIGN(const int slots, at_least("--max-requests", options.max_requests.value_or(cuda ? 64 : 8), 1));
-  TANDEM_ASSIGN(
-      plan.max_step_tokens,
-      at_least("--max-step-tokens", options.max_step_tokens.value_or(cuda ? 8192 : 512), ops::kPageTokens));
+  StartPlan plan;
+  TANDEM_ASSIGN(plan.geometry, check_start(options));
+  TANDEM_ASSIGN(const int slots, in_range("--max-requests", options.max_requests.value_or(cuda ? 64 : 8), 1, kMostSlots));
+  TANDEM_ASSIGN(plan.max_step_tokens, in_range("--max-step-tokens", options.max_step_tokens.value_or(cuda ? 8192 : 512),
+                                               ops::kPageTokens, kMostStepTokens));
   plan.mixed = options.mixed.value_or(world == 1);
   // A mixed step must have room for one chunk beside every other slot's decode row.
   const int least_mixed = plan.mixed ? slots + ops::kPageTokens - 1 : slots;
   TANDEM_ASSIGN(plan.max_mixed_tokens,
-                at_least("--max-mixed-tokens", options.max_mixed_tokens.value_or(std::max(cuda ? 1024 : 512, least_mixed)),
-                         least_mixed));
-  TANDEM_ASSIGN(const int context,
-                at_least("--max-context", options.max_context.value_or(plan.geometry.max_context), 2));
+                in_range("--max-mixed-tokens", options.max_mixed_tokens.value_or(std::max(cuda ? 1024 : 512, least_mixed)), least_mixed,
+                         kMostStepTokens));
+  const int context = options.max_context.value_or(plan.geometry.max_context);
+  if (context < 2) return fail(ErrorKind::Invalid, fmt::format("[start] --max-context = {}; 2 or more works", context), "--max-context");
   if (context > plan.geometry.max_context) {
     return fail(ErrorKind::Invalid,
                 fmt::format("[start] --max-context = {}; the model was made for {}", context,
@@ -146,6 +166,7 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
                   .limits = plan.limits,
                   .context_is_wish = !options.max_context.has_value(),
                   .device_bytes = std::move(bytes),
+                  .communication_bytes = cuda ? comm::communicator_bytes(options.devices.all_reduce, world) : 0,
                   .reserve_bytes = reserve_of(options),
                   .kv_bytes = options.kv_bytes};
   TANDEM_ASSIGN(plan.capacity, memory::plan_capacity(plan.request));
@@ -175,14 +196,16 @@ Result<std::unique_ptr<RankExecutor>> start_executor(const ExecutorOptions& opti
   settings->plan = plan.request;
   for (const memory::RankPlan& mine : plan.capacity.ranks) {
     settings->planned_bytes.push_back(mine.weight_bytes + mine.widening_bytes + mine.scratch_bytes +
-                                      mine.sampler_bytes);
+                                      mine.sampler_bytes + mine.communication_bytes);
   }
   settings->memory_bytes = options.memory_bytes;
   settings->memory_bytes.resize(options.memory_bytes.empty() ? 0 : plan.request.device_bytes.size(),
                                 options.memory_bytes.empty() ? 0 : options.memory_bytes.front());
+  settings->taken_bytes = options.taken_bytes;
   settings->devices = options.devices;
   settings->nan_fill_freed = options.nan_fill_freed;
-  settings->record_decode = options.record_decode && options.devices.ordinals.size() == 1;
+  settings->record_decode = options.record_decode;
+  settings->warm_every_size = options.warm_every_size.value_or(on_cuda(options) && world_of(options) > 1);
   settings->hash_residual = options.hash_residual;
   settings->shares = options.shares;
   settings->on_step = options.on_step;

@@ -36,12 +36,14 @@ struct ExecutorOptions {
   std::optional<std::int64_t> kv_bytes;  // --kv-memory: at most this much for KV pages on each rank
   std::vector<std::int64_t>
       memory_bytes;  // debug: what each rank may use of its device; one, or one per rank
+  std::vector<std::int64_t> taken_bytes;  // debug: gone on each rank when it measures, which the plan knew nothing of
   std::optional<std::int64_t> reserve_bytes;  // left alone on each device: 256 MiB | 1 GiB
   int tokens_with_text = 0;  // ids from here on have no token and are never sampled; 0: all have
   ops::LogprobsMode logprobs = ops::LogprobsMode::Raw;
   model::VectorRounding rounding = model::VectorRounding::Bf16;
   int max_in_flight = 1;
-  bool record_decode = false;  // recorded decode steps (CUDA graphs); for one rank only (R6.3)
+  bool record_decode = false;  // recorded decode steps (CUDA graphs); refused with more than one rank (R6.3)
+  std::optional<bool> warm_every_size;  // warm-up meets every kernel: off | with more than one rank
   std::optional<Nanoseconds> step_deadline;  // 600 s | 30 s; the others stand in `deadlines`
   Deadlines deadlines;
 
@@ -66,7 +68,11 @@ struct StartPlan {
   memory::CapacityPlan capacity;
 };
 
-// Every start-up refusal (R6) and the capacity plan: reads config.json, and nothing of the weights.
+// The refusals that need no capacity (R6): devices, degree, features, geometry. Reads config.json alone.
+// Errors: each with the option, its value and what works.
+[[nodiscard]] Result<model::Geometry> check_start(const ExecutorOptions& options);
+
+// check_start, the other start-up refusals and the capacity plan: reads config.json, and nothing of the weights.
 // Errors: each with the option, its value and what works.
 [[nodiscard]] Result<StartPlan> plan_start(const ExecutorOptions& options);
 

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <functional>
 
@@ -104,6 +105,18 @@ TEST_P(TensorParallel, AllRanksAgreeAfterEveryLayerAndStep) {
   }
 }
 
+// proves R1.5, R5.1: a warm-up that meets every kernel changes nothing of what follows
+TEST_P(TensorParallel, AWarmUpOfEverySizeChangesNoResultAndKeepsTheRanksAlike) {
+  const auto plain = play(small_options(world()));
+  Traces traces;
+  ExecutorOptions options = small_options(world());
+  options.warm_every_size = true;
+  options.nan_fill_freed = true;
+  options.on_step = [&](const rank::StepTrace& trace) { traces.add(trace); };
+  EXPECT_EQ(play(options), plain);
+  EXPECT_EQ(traces.agree(world()), 9u);
+}
+
 // proves R4.5 at degree n
 TEST_P(TensorParallel, AReusedSlotGivesTheBitsOfAFreshProcess) {
   ExecutorOptions options = small_options(world());
@@ -137,6 +150,71 @@ TEST_P(TensorParallel, ARankWithLessMemoryDecidesForAll) {
     EXPECT_EQ(driver.solo({.prompt = random_prompt(100, 3)}, 2).size(), 2u);
   }
   EXPECT_LT(pages[1], pages[0]);
+}
+
+// Hears what each rank measures.
+class MeasuredBytes final : public rank::Faults {
+ public:
+  explicit MeasuredBytes(int world) : free_(static_cast<std::size_t>(world)) {}
+  std::vector<rank::Reply> send(RankId rank, rank::Reply reply) override {
+    if (reply.answer)
+      if (const auto* measured = std::get_if<rank::Measured>(&*reply.answer)) free_[static_cast<std::size_t>(rank.value)].store(measured->free_bytes);
+    return Faults::send(rank, std::move(reply));
+  }
+  std::int64_t last() const { return free_.back().load(); }
+
+ private:
+  std::vector<std::atomic<std::int64_t>> free_;
+};
+
+// proves R5.1 where a rank finds less than was planned: the replica lowers pages first, then slots, and refuses when no
+// request fits
+TEST_P(TensorParallel, ARankThatMeasuresLessThanThePlanLowersAll) {
+  ExecutorOptions options = small_options(world());
+  options.memory_bytes.assign(static_cast<std::size_t>(world()), std::int64_t{64} << 20);
+  const auto measured = std::make_shared<MeasuredBytes>(world());
+  options.faults = measured;
+  const auto plan = plan_start(options);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  const std::int64_t slot = plan->capacity.ranks.back().slot_bytes, page = plan->capacity.ranks.back().page_bytes;
+  const Asked asked{.prompt = random_prompt(20, 3)};
+  std::vector<Got> whole;
+  {
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    EXPECT_EQ((*executor)->capacity().slots, 4);
+    EXPECT_EQ((*executor)->capacity().pages, plan->capacity.pages);
+    whole = Driver(**executor).solo(asked, 3);
+  }
+  // As if only so many bytes were left on the last rank behind the reserve.
+  const auto start_with = [&](std::int64_t left) {
+    options.taken_bytes.clear();
+    static_cast<void>(start_executor(options));  // what it measures by itself
+    options.taken_bytes.assign(static_cast<std::size_t>(world()), 0);
+    options.taken_bytes.back() = measured->last() - *options.reserve_bytes - left;
+    return start_executor(options);
+  };
+  for (const int slots : {4, 3, 1}) {
+    auto executor = start_with((slots + 1) * slot + (slots + 1) * page);
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    EXPECT_EQ((*executor)->capacity().slots, slots);
+    EXPECT_EQ((*executor)->capacity().pages, slots);
+    EXPECT_EQ((*executor)->capacity().max_context, slots * 64 + 1);
+    Driver driver(**executor);
+    EXPECT_EQ(driver.solo(asked, 3), whole);
+  }
+  options.max_context = 256;  // asked for: kept, at the cost of slots
+  {
+    auto executor = start_with(4 * slot + 4 * page);
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    EXPECT_EQ((*executor)->capacity().max_context, 256);
+    EXPECT_EQ((*executor)->capacity().slots, 2);
+    EXPECT_GE((*executor)->capacity().pages, 4);
+  }
+  const auto refused = start_with(2 * slot + 2 * page);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().kind, ErrorKind::Capacity);
+  EXPECT_THAT(refused.error().message, HasSubstr("rank " + std::to_string(world() - 1) + " has least"));
 }
 
 // proves R2.3 and R3 with real ranks: a worker dies while its peers are in an all-reduce
@@ -234,12 +312,21 @@ TEST(StartRefusals, NameTheOptionItsValueAndWhatWorks) {
          o.devices.ordinals = {0, 1};
          o.linear_attention = model::LinearAttention::Sharded;
        }},
+      {"--cuda-graphs on with 2 ranks; --cuda-graphs auto (eager) or off works",
+       [](auto& o) {
+         o.devices.ordinals = {0, 1};
+         o.record_decode = true;
+       }},
       {"--max-requests = 0; 1 or more", [](auto& o) { o.max_requests = 0; }},
       {"--max-step-tokens = 63; 64 or more", [](auto& o) { o.max_step_tokens = 63; }},
       {"--max-mixed-tokens = 66; 67 or more", [](auto& o) { o.max_mixed_tokens = 66; }},
       {"--max-context = 1025; the model was made for 1024", [](auto& o) { o.max_context = 1025; }},
       {"cpu-threads = -1", [](auto& o) { o.devices.cpu_threads = -1; }},
       {"config.json", [](auto& o) { o.model = "/nowhere"; }},
+      {"--debug-take-memory has 2 sizes for 1 ranks",
+       [](auto& o) {
+         o.taken_bytes = {1, 2};
+       }},
       {"2 memory sizes for 1 ranks",
        [](auto& o) {
          o.memory_bytes = {1, 2};

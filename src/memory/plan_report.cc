@@ -37,6 +37,7 @@ std::string rank_text(const RankPlan& rank, const CapacityPlan& plan) {
   text += line("vectors kept in float32, extra", rank.widening_bytes);
   text += line("scratch of one step", rank.scratch_bytes);
   text += line("sampler", rank.sampler_bytes);
+  if (rank.communication_bytes > 0) text += line("communicator", rank.communication_bytes);
   text += line("reserve", rank.reserve_bytes);
   text += line("state slots", rank.slots * rank.slot_bytes,
                fmt::format("{} requests + 1 for padding, {} each", rank.slots - 1, grouped(rank.slot_bytes)));
@@ -88,7 +89,8 @@ std::string plan_json(const PlanRequest& request, const CapacityPlan& plan) {
     for (const GroupBytes& entry : rank.weights) json.member(name(entry.group), entry.bytes);
     json.member("all", rank.weight_bytes).end_object();
     json.member("widening_bytes", rank.widening_bytes).member("scratch_bytes", rank.scratch_bytes);
-    json.member("sampler_bytes", rank.sampler_bytes).member("reserve_bytes", rank.reserve_bytes);
+    json.member("sampler_bytes", rank.sampler_bytes).member("communication_bytes", rank.communication_bytes);
+    json.member("reserve_bytes", rank.reserve_bytes);
     json.member("state_slot_bytes", rank.slot_bytes).member("state_slots", rank.slots);
     json.member("kv_page_bytes", rank.page_bytes);
     json.member("sum_bytes", rank.fixed_bytes() + std::int64_t{plan.pages} * rank.page_bytes);

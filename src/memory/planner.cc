@@ -40,6 +40,7 @@ RankPlan fixed_part(const PlanRequest& request, const model::Partition& partitio
             [](const GroupBytes& a, const GroupBytes& b) { return a.group < b.group; });
   plan.scratch_bytes = static_cast<std::int64_t>(model::Scratch::bytes(geometry, partition, request.limits));
   plan.sampler_bytes = sampler_bytes(request.limits);
+  plan.communication_bytes = request.communication_bytes;
   plan.reserve_bytes = request.reserve_bytes;
   plan.slot_bytes = StateLayout(geometry, partition).slot_bytes();
   plan.page_bytes = KvLayout(geometry, partition).page_bytes();
@@ -120,11 +121,21 @@ std::string what_would_fit(const PlanRequest& request) {
 
 }  // namespace
 
-std::int64_t pages_that_fit(std::int64_t free_bytes, std::int64_t reserve_bytes, int slots, std::int64_t slot_bytes,
-                            std::int64_t page_bytes) {
-  if (page_bytes == 0) return 0;
-  const std::int64_t left = free_bytes - reserve_bytes - (std::int64_t{slots} + 1) * slot_bytes - page_bytes;
-  return std::max<std::int64_t>(left, 0) / page_bytes;
+Room room_in(std::int64_t left_bytes, const Room& wanted, std::int64_t least_pages, std::int64_t slot_bytes, std::int64_t page_bytes) {
+  // Pages that lie beside so many slots; -1: not even the scratch page.
+  const auto beside = [&](int slots) -> std::int64_t {
+    const std::int64_t rest = left_bytes - (std::int64_t{slots} + 1) * slot_bytes - page_bytes;
+    if (rest < 0) return -1;
+    return page_bytes == 0 ? wanted.pages : std::min<std::int64_t>(wanted.pages, rest / page_bytes);
+  };
+  const auto serves = [&](int slots) { return beside(slots) >= std::max<std::int64_t>(least_pages, slots); };
+  if (serves(wanted.slots)) return {wanted.slots, static_cast<int>(beside(wanted.slots))};
+  int fits = 0, too_many = wanted.slots;  // more slots leave fewer pages and need more
+  while (too_many - fits > 1) {
+    const int middle = fits + (too_many - fits) / 2;
+    (serves(middle) ? fits : too_many) = middle;
+  }
+  return {fits, static_cast<int>(std::max<std::int64_t>(beside(fits), 0))};
 }
 
 Result<CapacityPlan> plan_capacity(const PlanRequest& request) {
@@ -145,7 +156,7 @@ Result<CapacityPlan> plan_capacity(const PlanRequest& request) {
                                                : fmt::format("{} bytes of the device", tightest->device_bytes);
     return fail(ErrorKind::Capacity,
                 fmt::format("[memory] rank {}: {} requests of up to {} tokens need {} KV pages of {} bytes beside {} bytes "
-                            "for weights, scratch, state and reserve; {} hold {} pages; {}",
+                            "for weights, scratch, communicator, state and reserve; {} hold {} pages; {}",
                             tightest->rank, request.limits.slots, request.limits.max_context, pages_needed(request),
                             tightest->page_bytes, tightest->fixed_bytes(), limit,
                             std::max<std::int64_t>(tightest->pages, 0), what_would_fit(request)));

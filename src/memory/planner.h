@@ -23,7 +23,8 @@ struct PlanRequest {
   ops::StepLimits limits;
   bool context_is_wish = false;        // max_context is only the model's: a shorter longest request is fine
   std::vector<std::int64_t> device_bytes;  // what each rank may use; one entry stands for all. Empty: unlimited
-  std::int64_t reserve_bytes = 0;      // left alone: the backend's libraries, communication, fragmentation
+  std::int64_t communication_bytes = 0;  // of each rank's communicator
+  std::int64_t reserve_bytes = 0;      // left alone: the backend's libraries, fragmentation
   std::optional<std::int64_t> kv_bytes;  // --kv-memory: at most this much for pages on each rank
 };
 
@@ -40,6 +41,7 @@ struct RankPlan {
   std::int64_t widening_bytes = 0;  // vectors are kept in float32: what that adds to bf16 ones
   std::int64_t scratch_bytes = 0;
   std::int64_t sampler_bytes = 0;
+  std::int64_t communication_bytes = 0;
   std::int64_t reserve_bytes = 0;
   std::int64_t slot_bytes = 0;      // one state slot
   std::int64_t page_bytes = 0;      // one KV page
@@ -48,8 +50,8 @@ struct RankPlan {
   std::int64_t pages = 0;           // that fit, the scratch page not included
 
   [[nodiscard]] std::int64_t fixed_bytes() const {
-    return weight_bytes + widening_bytes + scratch_bytes + sampler_bytes + reserve_bytes + slots * slot_bytes +
-           page_bytes;
+    return weight_bytes + widening_bytes + scratch_bytes + sampler_bytes + communication_bytes + reserve_bytes +
+           slots * slot_bytes + page_bytes;
   }
 };
 
@@ -70,9 +72,15 @@ struct CapacityPlan {
 // Errors: as plan_capacity, with this rank's sum.
 [[nodiscard]] Result<void> check_fits(PlanRequest request, int rank, std::int64_t free_bytes);
 
-// For a rank that has loaded and measured: pages in what is free, the trash slot and scratch page paid for.
-[[nodiscard]] std::int64_t pages_that_fit(std::int64_t free_bytes, std::int64_t reserve_bytes, int slots,
-                                          std::int64_t slot_bytes, std::int64_t page_bytes);
+// What a rank that has loaded and measured can hold in the bytes that are left after the reserve (R5.1): of the wanted
+// slots as many as leave a page each and `least_pages` in all, and pages in the rest, at most those wanted. The trash
+// slot and the scratch page are paid for. No slot: not one request fits.
+struct Room {
+  int slots = 0;
+  int pages = 0;
+};
+[[nodiscard]] Room room_in(std::int64_t left_bytes, const Room& wanted, std::int64_t least_pages, std::int64_t slot_bytes,
+                           std::int64_t page_bytes);
 
 // What `tandem inspect` and the start-up log print: the sum line by line, per rank (ranks with equal sums
 // together), in exact bytes.

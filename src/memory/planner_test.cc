@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "comm/all_reduce.h"
 #include "memory/pool_layout.h"
 #include "model/scratch.h"
 
@@ -171,9 +172,41 @@ TEST(Planner, TheReportHasEveryLineInExactBytes) {
   EXPECT_NE(json->find("\"state_slot_bytes\":25755648"), std::string::npos) << *json;
 }
 
-TEST(Planner, MeasuredMemoryGivesPagesOnceSlotsAndReserveArePaidFor) {
-  EXPECT_EQ(pages_that_fit(1000, 100, 3, 50, 10), (1000 - 100 - 4 * 50 - 10) / 10);
-  EXPECT_EQ(pages_that_fit(100, 100, 3, 50, 10), 0);
+// proves R5.1: what a rank's communicator takes is no other's to use
+TEST(Planner, TheCommunicatorIsInTheSumAndTakesPages) {
+  PlanRequest request = of("4B", 2);
+  request.device_bytes = {std::int64_t{40} << 30};
+  request.context_is_wish = true;
+  request.limits.slots = 64;
+  request.limits.max_context = 262144;
+  const auto without = plan_capacity(request);
+  request.communication_bytes = comm::communicator_bytes(comm::AllReduce::Auto, 2);
+  const auto with = plan_capacity(request);
+  ASSERT_TRUE(without && with);
+  EXPECT_EQ(with->ranks[1].fixed_bytes() - without->ranks[1].fixed_bytes(), request.communication_bytes);
+  const std::int64_t pages = without->pages - with->pages, least = request.communication_bytes / with->ranks[0].page_bytes;
+  EXPECT_TRUE(pages == least || pages == least + 1) << pages;
+  const auto text = inspect_report(request, ReportFormat::Text);
+  ASSERT_TRUE(text);
+  EXPECT_NE(text->find("communicator"), std::string::npos) << *text;
+}
+
+// proves R5.1
+TEST(Planner, MeasuredMemoryGivesPagesOnceTheSlotsArePaidForAndFewerSlotsWhereTheyLeaveTooFewPages) {
+  const auto room = [](std::int64_t left, Room wanted, std::int64_t least_pages) {
+    const Room got = room_in(left, wanted, least_pages, 50, 10);
+    return std::pair(got.slots, got.pages);
+  };
+  EXPECT_EQ(room(900, {3, 100}, 1), std::pair(3, (900 - 4 * 50 - 10) / 10));
+  EXPECT_EQ(room(900, {3, 20}, 1), std::pair(3, 20));             // never more than was wanted
+  EXPECT_EQ(room(4 * 50 + 4 * 10, {3, 100}, 1), std::pair(3, 3)); // a page each, and the scratch page
+  EXPECT_EQ(room(4 * 50 + 4 * 10 - 1, {3, 100}, 1), std::pair(2, 7));
+  EXPECT_EQ(room(4 * 50 + 4 * 10 - 1, {3, 100}, 10), std::pair(1, 12));  // a longest request needs ten
+  EXPECT_EQ(room(2 * 50 + 2 * 10, {3, 100}, 1), std::pair(1, 1));
+  EXPECT_EQ(room(2 * 50 + 2 * 10 - 1, {3, 100}, 1).first, 0);
+  EXPECT_EQ(room(-5, {3, 100}, 1), std::pair(0, 0));
+  EXPECT_EQ(room_in(900, {3, 7}, 1, 50, 0).pages, 7);  // a model without full attention
+  EXPECT_EQ(room_in(9, {3, 7}, 1, 0, 1).slots, 3);     // and one without linear attention
 }
 
 }  // namespace

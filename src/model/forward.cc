@@ -61,19 +61,40 @@ Result<void> Forward::operators(const ops::StepView& step) {
   return choose(step);
 }
 
-Result<void> Forward::record_decode(int rows, SlotId trash, PageId scratch) {
-  const std::vector<TokenId> tokens(static_cast<std::size_t>(rows), 0);
+namespace {
+
+// A step of padding rows alone: all on the trash slot and the scratch page.
+struct PaddingStep {
+  PaddingStep(int rows, SlotId trash, PageId scratch) : tokens(static_cast<std::size_t>(rows), 0), page(scratch) {
+    for (int r = 0; r < rows; ++r) {
+      step_rows.push_back({.token_begin = r, .slot = trash, .page_count = 1});
+      logit_rows.push_back({.token = r, .slot = trash});
+    }
+  }
+  ops::StepView view() const {
+    return {.tokens = tokens, .rows = step_rows, .pages = std::span(&page, 1), .logit_rows = logit_rows,
+            .decode_rows = static_cast<int>(step_rows.size())};
+  }
+  std::vector<TokenId> tokens;
   std::vector<ops::StepRow> step_rows;
   std::vector<ops::LogitRow> logit_rows;
-  for (int r = 0; r < rows; ++r) {
-    step_rows.push_back({.token_begin = r, .slot = trash, .page_count = 1});
-    logit_rows.push_back({.token = r, .slot = trash});
-  }
-  const ops::StepView step{.tokens = tokens, .rows = step_rows, .pages = std::span(&scratch, 1),
-                           .logit_rows = logit_rows, .decode_rows = rows};
-  TANDEM_TRY(backend_->begin_step(step));
+  PageId page;
+};
+
+}  // namespace
+
+Result<void> Forward::run_padding(int rows, SlotId trash, PageId scratch) {
+  const PaddingStep step(rows, trash, scratch);
+  TANDEM_ASSIGN(const std::uint64_t ticket, run(step.view()));
+  TANDEM_TRY(backend_->wait(ticket));
+  return {};
+}
+
+Result<void> Forward::record_decode(int rows, SlotId trash, PageId scratch) {
+  const PaddingStep step(rows, trash, scratch);
+  TANDEM_TRY(backend_->begin_step(step.view()));
   TANDEM_TRY(backend_->begin_recording());
-  TANDEM_TRY(operators(step));
+  TANDEM_TRY(operators(step.view()));
   TANDEM_TRY(backend_->end_recording());
   TANDEM_ASSIGN(const std::uint64_t ticket, backend_->end_step());
   TANDEM_TRY(backend_->wait(ticket));

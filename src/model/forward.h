@@ -45,6 +45,10 @@ class Forward {
   // Errors: the backend's and the communicator's; the replica is then lost.
   [[nodiscard]] Result<std::uint64_t> run(const ops::StepView& step);
 
+  // Runs a step of `rows` decode rows that all sample and name `trash` and `scratch` alone, and waits for it: what it
+  // uses is loaded afterwards. After bind, before serving, on every rank. Errors: as run().
+  [[nodiscard]] Result<void> run_padding(int rows, SlotId trash, PageId scratch);
+
   // Records the operators of a step of `rows` decode rows that all sample, for backends that can
   // (Backend::can_record): later such steps run the recording. Nothing is executed, and only `trash` and
   // `scratch` are named. After bind, before serving; a world of one only. Errors: the backend's.

@@ -14,6 +14,19 @@
 
 namespace tandem::rank {
 
+namespace {
+
+// The sizes up to `most` that stand for all: each to 16, multiples of 16 to 256, of 256 beyond, and `most` itself. A
+// backend chooses its kernels by no finer steps (ops/cuda/linear.h).
+std::vector<int> sizes_up_to(int most) {
+  std::vector<int> sizes;
+  for (int size = 1; size < most; size += size < 16 ? 1 : size < 256 ? 16 : 256) sizes.push_back(size);
+  sizes.push_back(most);
+  return sizes;
+}
+
+}  // namespace
+
 ModelRank::ModelRank(std::shared_ptr<const RankSettings> settings, RankId rank, Status& status)
     : settings_(std::move(settings)), rank_(rank), status_(status) {}
 
@@ -38,11 +51,10 @@ Result<void> ModelRank::open() {
                                                    settings_->linear_attention));
   TANDEM_ASSIGN(comm_, settings_->group->join(rank_, &status_.collective, backend_->stream()));
   if (settings_->devices.kind == DeviceKind::Cuda && settings_->group->world() > 1) {
-    // What the communicator takes is known only now, and is no part of the plan: the pages are measured behind it.
     TANDEM_ASSIGN(const ops::DeviceInfo joined, backend_->device());
     const std::int64_t taken = free_at_open_ - static_cast<std::int64_t>(joined.free_bytes);
-    log_info("[rank {}] the communicator takes {} MiB", rank_.value, taken >> 20);
-    free_at_open_ -= taken;
+    log_info("[rank {}] the communicator takes {} MiB; {} were planned", rank_.value, taken >> 20,
+             settings_->plan ? settings_->plan->communication_bytes >> 20 : 0);
   }
   return {};
 }
@@ -71,8 +83,11 @@ Result<void> ModelRank::warm_up() {
   forward_->bind(pool.views());
   warm_up_bytes_ = pool.slot_bytes() + pool.page_bytes();
   const int most = std::min(settings_->limits.max_context, settings_->limits.max_tokens);
-  TANDEM_TRY(run_warm_up_step(std::clamp(settings_->warm_up_tokens, 1, most)));
-  return run_warm_up_step(1);
+  const int largest = std::clamp(settings_->warm_up_tokens, 1, most);
+  TANDEM_TRY(run_warm_up_step(largest));
+  if (!settings_->warm_every_size) return run_warm_up_step(1);
+  for (const int size : sizes_up_to(largest)) TANDEM_TRY(run_warm_up_step(size));
+  return {};
 }
 
 // One prompt chunk in the only slot, all of whose table is the only page.
@@ -128,22 +143,17 @@ Result<Measured> ModelRank::measure() {
     const std::int64_t mine = settings_->memory_bytes[static_cast<std::size_t>(rank_.value)];
     free_bytes = std::min(free_bytes, std::max<std::int64_t>(mine - allocated_bytes(), 0));
   }
-  const memory::KvLayout kv(settings_->geometry, *partition_);
-  const memory::StateLayout state(settings_->geometry, *partition_);
+  if (!settings_->taken_bytes.empty()) {
+    const std::int64_t taken = settings_->taken_bytes[static_cast<std::size_t>(rank_.value)];
+    if (taken > 0) log_warn("[rank {}] --debug-take-memory: {} bytes are taken away", rank_.value, taken);
+    free_bytes -= taken;
+  }
   const ops::StepLimits& limits = settings_->limits;
-  const std::int64_t left = std::max<std::int64_t>(free_bytes - settings_->reserve_bytes, 0);
-  Measured measured{.free_bytes = free_bytes, .slots = limits.slots, .pages = limits.pages};
-  // One slot and one page more take the writes of padding rows.
-  if (state.slot_bytes() > 0) {
-    measured.slots = static_cast<std::int32_t>(
-        std::clamp<std::int64_t>((left - kv.page_bytes()) / state.slot_bytes() - 1, 0, limits.slots));
-  }
-  if (kv.page_bytes() > 0) {
-    measured.pages = static_cast<std::int32_t>(std::min<std::int64_t>(
-        limits.pages, memory::pages_that_fit(free_bytes, settings_->reserve_bytes, measured.slots,
-                                             state.slot_bytes(), kv.page_bytes())));
-  }
-  return measured;
+  const bool whole_context = settings_->plan && !settings_->plan->context_is_wish;
+  const memory::Room room =
+      memory::room_in(free_bytes - settings_->reserve_bytes, {limits.slots, limits.pages}, whole_context ? memory::pages_for(limits.max_context) : 1,
+                      memory::StateLayout(settings_->geometry, *partition_).slot_bytes(), memory::KvLayout(settings_->geometry, *partition_).page_bytes());
+  return Measured{.free_bytes = free_bytes, .slots = room.slots, .pages = room.pages};
 }
 
 Result<void> ModelRank::allocate(const AllocateCommand& sizes) {
@@ -163,6 +173,9 @@ Result<void> ModelRank::allocate(const AllocateCommand& sizes) {
     for (int page = 0; page <= sizes.pages; ++page) TANDEM_TRY(pools_->fill_with_nan(PageId{page}));
   }
   TANDEM_TRY(model::self_check(*backend_, *forward_, SlotId{sizes.slots}, PageId{sizes.pages}));
+  if (settings_->warm_every_size)
+    for (const int rows : sizes_up_to(std::min(sizes.slots, settings_->limits.max_tokens)))
+      TANDEM_TRY(forward_->run_padding(rows, SlotId{sizes.slots}, PageId{sizes.pages}));
   if (settings_->record_decode && backend_->can_record())
     for (int rows = 1; rows <= sizes.slots; ++rows)
       TANDEM_TRY(forward_->record_decode(rows, SlotId{sizes.slots}, PageId{sizes.pages}));

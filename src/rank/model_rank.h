@@ -46,12 +46,16 @@ struct RankSettings {
   int warm_up_tokens = 0;    // of the warm-up's prompt chunk
   std::int64_t reserve_bytes = 0;
   std::optional<memory::PlanRequest> plan;  // a device must have it free before weights are read; absent: not asked
-  std::vector<std::int64_t> planned_bytes;  // of each rank: weights, scratch and sampler as the planner counts them
+  std::vector<std::int64_t> planned_bytes;  // of each rank: weights, scratch, sampler and communicator as the planner counts them
   std::vector<std::int64_t> memory_bytes;  // what each rank may use of its device; empty: all of it
+  std::vector<std::int64_t> taken_bytes;   // debug: what each rank finds gone when it measures; empty: nothing
 
   DeviceChoice devices;
   std::shared_ptr<comm::Group> group;
 
+  // Warm-up meets every size of step at which a backend may choose another kernel, so that none is loaded after
+  // `ready`: with several CUDA ranks a rank that loads could wait for a kernel that spins for it.
+  bool warm_every_size = false;
   bool record_decode = false;  // recorded decode steps (CUDA graphs), one for every number of rows
   bool nan_fill_freed = false;                    // debug (R4.5): memory that no request holds is NaN
   bool hash_residual = false;                     // debug (R7.7)

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "comm/all_reduce.h"
 #include "comm/sequence.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cuda_result.h"
@@ -23,7 +24,7 @@ namespace tandem::ops::cuda {
 
 inline constexpr int kMaxPeers = 16;
 inline constexpr std::int64_t kWordElements = 4;           // bf16 in a word; ids: 2
-inline constexpr std::int64_t kBroadcastIds = 16384;       // ids in one piece
+using comm::kBroadcastIds;
 
 // Why a call gave up, as the host reads it. In pinned memory of the host, written by the device.
 struct PeerReport {
@@ -49,10 +50,10 @@ struct PeerLink {
   volatile std::uint32_t* abort = nullptr;        // one for all ranks, in pinned host memory
   unsigned long long limit_ns = 0;                // of one wait
 
-  [[nodiscard]] static std::int64_t slot_words(std::int64_t message_bytes) { return 1 + (message_bytes + 7) / 8; }
+  [[nodiscard]] static std::int64_t slot_words(std::int64_t message_bytes) { return comm::one_shot_slot_words(message_bytes); }
   [[nodiscard]] static std::int64_t broadcast_words() { return kBroadcastIds / 2; }
   // Of one device's slots: two sets, of every sender.
-  [[nodiscard]] std::int64_t total_words() const { return 2 * world * (words + broadcast_words()); }
+  [[nodiscard]] std::int64_t total_words() const { return comm::one_shot_words(world, words); }
 };
 
 // One call: `call` is its number among one-shot calls from 1, `number` that of the collective it belongs to.

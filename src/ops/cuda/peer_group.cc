@@ -19,7 +19,6 @@
 namespace tandem::ops::cuda {
 namespace {
 
-constexpr std::int64_t kOneShotBytes = std::int64_t{8} << 20;
 constexpr Nanoseconds kLeaveLimit = std::chrono::seconds(1);
 constexpr std::size_t kNcclWarmUpBytes = std::size_t{16} << 20;
 
@@ -413,7 +412,7 @@ Result<comm::AllReducePlan> plan_peers(const PeerGroupOptions& options) {
   Result<void> nccl;
   if (options.all_reduce != comm::AllReduce::OneShot) nccl = nccl_available();
   const std::int64_t one_shot_bytes =
-      options.one_shot_bytes > 0 ? options.one_shot_bytes : (kOneShotBytes / std::max<std::int64_t>(1, std::ssize(options.ordinals) - 1)) / 16 * 16;
+      options.one_shot_bytes > 0 ? options.one_shot_bytes : comm::default_one_shot_bytes(static_cast<int>(options.ordinals.size()));
   const auto plan = comm::plan_all_reduce(options.all_reduce, peers, nccl.has_value(), one_shot_bytes);
   if (plan) {
     if (options.all_reduce == comm::AllReduce::Auto && !peers) log_info("[comm] {}: all-reduces go through NCCL", unreachable);
