@@ -12,8 +12,7 @@
 #include "cli/bench/target.h"
 #include "cli/bench/workload.h"
 #include "cli/commands.h"
-#include "cli/replica_flags.h"
-#include "engine/make_engine.h"
+#include "cli/start_replica.h"
 #include "ops/cpu/read_bandwidth.h"
 #include "ops/step_shares.h"
 #include "text/tokenizer.h"
@@ -157,18 +156,15 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const Sh
 }
 
 Result<int> bench_in_process(const BenchFlags& flags) {
-  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
+  TANDEM_ASSIGN(PlannedReplica replica, plan_replica(flags.replica));
   ShareSource shares;
-  if (flags.shares) replica.executor.shares = shares.meter = std::make_shared<ops::ShareMeter>();
-  TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
-  TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
-  TANDEM_ASSIGN(std::unique_ptr<executor::Executor> executor, executor::start_executor(replica.executor));
-  replica.engine.mixed = plan.mixed;
-  replica.engine.steps_in_flight = replica.executor.max_in_flight;
-  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, engine::make_engine(replica.engine, std::move(executor), tokenizer, plan.geometry.eos_ids));
+  if (flags.shares) replica.options.executor.shares = shares.meter = std::make_shared<ops::ShareMeter>();
+  const int cpu_threads = rank::cpu_threads_of(replica.options.executor.devices);
+  TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.options.executor.model));
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start_replica(std::move(replica), tokenizer));
   const std::unique_ptr<Target> target = make_engine_target(*engine);
   if (flags.shares) {
-    auto memory = ops::cpu::ReadBandwidth::make(rank::cpu_threads_of(replica.executor.devices));
+    auto memory = ops::cpu::ReadBandwidth::make(cpu_threads);
     if (memory) shares.memory = std::move(*memory);
   }
   TANDEM_ASSIGN(const int status, run_all(flags, *target, std::min(tokenizer.vocab_size(), engine->vocab()), shares));

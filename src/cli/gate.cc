@@ -49,12 +49,14 @@ Result<gates::GateResult> run(const fs::path& model, const gates::GateFixture& f
 }
 
 Result<int> gate(const GateFlags& flags) {
-  TANDEM_ASSIGN(const Replica replica, to_options(flags.replica));
+  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
   const std::string where = fmt::format("{} {} TP{}", rank::name(replica.executor.devices.kind), flags.replica.ops, replica.executor.devices.ordinals.size());
   int failures = 0;
   for (const std::string& name : flags.fixtures) {
     TANDEM_ASSIGN(const gates::FixtureFile file, gates::read_fixture(name));
     TANDEM_ASSIGN(const fs::path model, fixture_checkpoint(file, flags.model, flags.work));
+    replica.executor.model = model;
+    TANDEM_TRY(executor::check_start(replica.executor));
     if (!flags.mutations) {
       TANDEM_ASSIGN(const gates::GateResult result, run(model, file.fixture, replica, nullptr));
       std::printf("%s, %s: %s%s\n%s", file.fixture.name.c_str(), where.c_str(), result.passed ? "pass" : "FAIL",
@@ -82,16 +84,7 @@ void add_gate(CLI::App& app, Action& action) {
   command->add_option("--model", flags->model, "Folder of the checkpoint (default: the fixture's own)");
   command->add_option("--work", flags->work, "Where fabricated checkpoints are kept")->capture_default_str();
   command->add_flag("--mutations", flags->mutations, "Build in each fault of the mutation table; every one must fail the gate");
-  command->add_option("--device", flags->replica.device, "cpu, cuda or auto")->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str();
-  command->add_option("--tp", flags->replica.tp, "Ranks");
-  command->add_option("--devices", flags->replica.devices, "Logical device of each rank")->delimiter(',');
-  command->add_option("--linear-attention", flags->replica.linear_attention, "replicated or sharded")
-      ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
-  command->add_option("--all-reduce", flags->replica.all_reduce, "Between CUDA ranks: auto, nccl or oneshot")
-      ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
-  command->add_option("--ops", flags->replica.ops, "fast or reference")->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
-  command->add_option("--cpu-threads", flags->replica.cpu_threads, "Threads of each CPU rank");
-  command->add_option("--cpu-isa", flags->replica.cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");
+  flags->replica.add_ranks(*command);
   command->callback([flags, &action] {
     action = [flags] {
       set_log_level(LogLevel::Warn);

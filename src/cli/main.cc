@@ -12,6 +12,8 @@ constexpr char kAbout[] =
     "  tandem chat                                    talks with it at the terminal\n"
     "  tandem inspect 4B --tp 2 --memory 80G          what would fit, without a GPU or the weights\n";
 
+constexpr int kWrongUsage = 2;  // 1 is for what was understood and failed
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -28,7 +30,14 @@ int main(int argc, char** argv) {
   tandem::cli::add_chat(app, action);
   tandem::cli::add_soak(app, action);
   tandem::cli::add_tune(app, action);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // help or version
+    const auto chosen = app.get_subcommands();
+    std::fprintf(stderr, "tandem: %s\ntandem %s--help lists what there is\n", error.what(), chosen.empty() ? "" : (chosen.front()->get_name() + " ").c_str());
+    return kWrongUsage;
+  }
 
   const tandem::Result<int> status = action();
   if (status) return *status;

@@ -33,4 +33,9 @@ Result<fs::path> find_model(const std::string& named) {
                                                kBundled, program.string()));
 }
 
+std::string folder_name(const std::filesystem::path& folder) {
+  const std::filesystem::path whole = std::filesystem::absolute(folder).lexically_normal();
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 }  // namespace tandem::cli

@@ -11,4 +11,7 @@ namespace tandem::cli {
 // beside the program or in a folder above it. Error: NotFound, with the places that were looked at.
 [[nodiscard]] Result<std::filesystem::path> find_model(const std::string& named);
 
+// The folder's own name, also for ".", "models/x/" and the like.
+[[nodiscard]] std::string folder_name(const std::filesystem::path& folder);
+
 }  // namespace tandem::cli

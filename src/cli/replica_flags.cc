@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "cli/byte_size.h"
 #include "cli/model_folder.h"
+#include "cli/ranges.h"
 #include "executor/fault_flag.h"
 
 namespace tandem::cli {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr int kCudaDefaultMaxTokens = 32768;
 constexpr int kCpuDefaultMaxTokens = 1024;
+constexpr int kMostCpuThreads = 1024;
 
 Result<void> apply_isa(const std::string& wanted) {
   if (wanted.empty()) return {};
@@ -36,15 +38,16 @@ Result<LogLevel> parse_log_level(const std::string& level) {
 Result<rank::DeviceChoice> choose_devices(const ReplicaFlags& flags) {
   rank::DeviceChoice choice;
   choice.cpu_threads = flags.cpu_threads;
-  if (flags.cpu_threads < 0)
-    return fail(ErrorKind::Invalid, fmt::format("[cpu-threads] {} threads; give 1 or more, or 0 for cores / ranks", flags.cpu_threads));
+  if (flags.cpu_threads < 0 || flags.cpu_threads > kMostCpuThreads)
+    return fail(ErrorKind::Invalid, fmt::format("[cpu-threads] {} threads; 1 to {}, or 0 for cores / ranks", flags.cpu_threads, kMostCpuThreads));
   choice.ops = flags.ops == "reference" ? rank::OpsKind::Reference : rank::OpsKind::Fast;
   if (flags.device == "cuda" || (flags.device == "auto" && choice.ops == rank::OpsKind::Fast && rank::cuda_devices()))
     choice.kind = rank::DeviceKind::Cuda;
   if (choice.kind == rank::DeviceKind::Cuda && choice.ops == rank::OpsKind::Reference)
     return fail(ErrorKind::Unsupported, "[ops] reference runs on the CPU only; use --device cpu");
   const int degree = flags.tp.value_or(flags.devices.empty() ? 1 : static_cast<int>(flags.devices.size()));
-  if (degree < 1) return fail(ErrorKind::Invalid, fmt::format("[tp] {} ranks; give 1 or more", degree));
+  if (degree < 1 || degree > rank::kMaxOrdinals)
+    return fail(ErrorKind::Invalid, fmt::format("[tp] {} ranks; 1 to {} work, each on a device of its own", degree, rank::kMaxOrdinals));
   if (!flags.devices.empty() && static_cast<int>(flags.devices.size()) != degree)
     return fail(ErrorKind::Invalid, fmt::format("[devices] {} ordinals ({}) for --tp {}; give one for each rank", flags.devices.size(),
                                                 fmt::join(flags.devices, ","), degree));
@@ -86,8 +89,7 @@ void set(Nanoseconds& deadline, const std::optional<double>& seconds) {
 
 }  // namespace
 
-void ReplicaFlags::add(CLI::App& app) {
-  app.add_option("model", model, "Folder with config.json, tokenizer.json and safetensors; none: the bundled model");
+void ReplicaFlags::add_ranks(CLI::App& app) {
   app.add_option("--device", device, "Where to run: cpu, cuda or auto (cuda if there is one)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str()->envname("TANDEM_DEVICE");
   app.add_option("--tp", tp, "Ranks, each with its share of the model (default 1)")->envname("TANDEM_TP");
@@ -96,6 +98,15 @@ void ReplicaFlags::add(CLI::App& app) {
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
   app.add_option("--all-reduce", all_reduce, "Between CUDA ranks: auto (by size), nccl, or oneshot (peer writes)")
       ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
+  app.add_option("--ops", ops, "Operators: fast, or reference (plain, slow, the oracle)")
+      ->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
+  app.add_option("--cpu-threads", cpu_threads, "Threads of each CPU rank (default cores / ranks)");
+  app.add_option("--cpu-isa", cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");
+}
+
+void ReplicaFlags::add(CLI::App& app) {
+  app.add_option("model", model, "Folder with config.json, tokenizer.json and safetensors; none: the bundled model");
+  add_ranks(app);
   app.add_option("--max-requests", max_requests, "Requests that hold state at once (default 8 on CPU, 64 on CUDA)");
   app.add_option("--max-context", max_context, "Tokens of one request, prompt and completion (default: the model's, as memory allows)");
   app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");
@@ -109,16 +120,12 @@ void ReplicaFlags::add(CLI::App& app) {
   app.add_option("--cuda-graphs", cuda_graphs, "Recorded decode steps: auto, on or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   app.add_flag("--prefix-cache", prefix_cache, "Reuse the state of shared prompt beginnings (not available yet)");
-  app.add_option("--ops", ops, "Operators: fast, or reference (plain, slow, the oracle)")
-      ->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
   app.add_option("--logprobs-mode", logprobs_mode, "Logprobs of the raw logits, or processed by penalties and temperature")
       ->check(CLI::IsMember({"raw", "processed"}))->capture_default_str();
-  app.add_option("--cpu-threads", cpu_threads, "Threads of each CPU rank (default cores / ranks)");
-  app.add_option("--cpu-isa", cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");
   app.add_option("--max-waiting", max_waiting, "Requests that may wait; more are answered 503")->capture_default_str();
   app.add_option("--log-level", log_level, "debug, info, warn or error")->capture_default_str();
   const auto seconds = [&app](const char* flag, std::optional<double>& value, const char* text) {
-    app.add_option(flag, value, text)->check(CLI::PositiveNumber)->group("Deadlines (seconds)");
+    app.add_option(flag, value, text)->check(deadline_seconds())->group("Deadlines (seconds)");
   };
   seconds("--init-deadline", init_deadline, "Opening devices and communicators (default 120)");
   seconds("--load-deadline", load_deadline, "Loading without a byte of progress (default 30)");

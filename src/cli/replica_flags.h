@@ -11,7 +11,7 @@
 
 namespace tandem::cli {
 
-// The flags of everything that runs a model: serve, bench, gate. One spelling everywhere.
+// The flags of everything that runs a model: serve, chat, bench, soak, gate. One spelling everywhere.
 struct ReplicaFlags {
   std::string model;
   std::string device = "auto";
@@ -35,7 +35,10 @@ struct ReplicaFlags {
   std::size_t max_waiting = 8192;
   std::string log_level = "info";
 
+  // All of them.
   void add(CLI::App& app);
+  // Only those that say where and how the model's arithmetic runs; the others keep their defaults.
+  void add_ranks(CLI::App& app);
 };
 
 struct Replica {

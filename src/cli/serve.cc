@@ -1,16 +1,18 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <ctime>
-#include <set>
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/generation_defaults.h"
-#include "cli/progress_bar.h"
-#include "cli/replica_flags.h"
-#include "engine/make_engine.h"
+#include "cli/model_folder.h"
+#include "cli/ranges.h"
+#include "cli/start_replica.h"
 #include "server/server.h"
 #include "server/text_tools.h"
 
@@ -29,68 +31,54 @@ struct ServeFlags {
   ReplicaFlags replica;
   server::ServerOptions server;
   std::vector<std::string> served_names;
-  double drain_seconds = 60;
   bool check = false;
 };
 
-// Every start-up refusal of ranks and engine, before any weight is read (R6).
-Result<executor::StartPlan> plan_replica(Replica& replica) {
-  TANDEM_ASSIGN(executor::StartPlan made, executor::plan_start(replica.executor));
-  replica.engine.mixed = made.mixed;
-  TANDEM_TRY(engine::check_options(replica.engine, {.slots = made.limits.slots,
-                                                    .pages = made.limits.pages,
-                                                    .max_context = made.limits.max_context,
-                                                    .max_step_tokens = made.max_step_tokens,
-                                                    .max_mixed_tokens = made.max_mixed_tokens,
-                                                    .vocab = made.geometry.vocab}));
-  return made;
+// All that is refused before a weight is read, and what it found.
+struct Planned {
+  PlannedReplica replica;
+  server::ServerOptions options;
+  server::ModelCard card;
+  server::TextTools text;
+};
+
+Result<Planned> plan(const ServeFlags& flags) {
+  TANDEM_ASSIGN(PlannedReplica replica, plan_replica(flags.replica));
+  const std::filesystem::path folder = replica.options.executor.model;
+  server::ServerOptions options = flags.server;
+  options.max_body_bytes_total = std::max(options.max_body_bytes_total, options.max_body_bytes);
+  server::ModelCard card;
+  card.names = flags.served_names;
+  if (card.names.empty()) card.names.push_back(folder_name(folder));
+  card.root = folder.string();
+  card.processed_logprobs = flags.replica.logprobs_mode == "processed";
+  TANDEM_TRY(server::Server::check(options, card.names));
+  TANDEM_ASSIGN(card.sampling, read_sampling_defaults(folder));
+  TANDEM_ASSIGN(server::TextTools text, server::TextTools::load(folder));
+  return Planned{std::move(replica), std::move(options), std::move(card), std::move(text)};
 }
 
+// Not whether the port is free: the service that is checked for may be running.
 Result<int> check(const ServeFlags& flags) {
-  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
-  TANDEM_ASSIGN(const executor::StartPlan plan, plan_replica(replica));
-  std::fputs(memory::plan_text(plan.request, plan.capacity).c_str(), stdout);
+  TANDEM_ASSIGN(const Planned planned, plan(flags));
+  TANDEM_TRY(server::BoundPort::check(flags.server.host, flags.server.port));
+  std::fputs(memory::plan_text(planned.replica.plan.request, planned.replica.plan.capacity).c_str(), stdout);
   std::puts("start-up would not refuse this");
   return 0;
 }
 
-std::vector<TokenId> end_ids(const model::Geometry& geometry, const text::Tokenizer& tokenizer) {
-  std::set<TokenId> ids(geometry.eos_ids.begin(), geometry.eos_ids.end());
-  if (tokenizer.eos()) ids.insert(*tokenizer.eos());
-  return {ids.begin(), ids.end()};
-}
-
-Result<int> serve(ServeFlags flags) {
+Result<int> serve(const ServeFlags& flags) {
   const auto begin = std::chrono::steady_clock::now();
-  TANDEM_ASSIGN(Replica replica, to_options(flags.replica));
-  const std::filesystem::path folder = replica.executor.model;
-  TANDEM_ASSIGN(const executor::StartPlan plan, plan_replica(replica));
-  TANDEM_ASSIGN(const server::TextTools text, server::TextTools::load(folder));
-  replica.executor.tokens_with_text = text.tokenizer().vocab_size();
-
-  ProgressBar bar("loading " + folder.filename().string());
-  auto started = executor::start_executor(replica.executor, [&bar](const executor::StartProgress& progress) {
-    bar.show(progress.done_bytes, progress.total_bytes);
-  });
-  bar.finish();
-  if (!started) return fail(std::move(started.error()));
-  replica.engine.steps_in_flight = replica.executor.max_in_flight;
-  const std::vector<TokenId> ends = end_ids(plan.geometry, text.tokenizer());
-  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine,
-                engine::make_engine(replica.engine, std::move(*started), text.tokenizer(), ends));
-
-  server::ModelCard card;
-  card.names = flags.served_names;
-  if (card.names.empty()) card.names.push_back(std::filesystem::absolute(folder).lexically_normal().filename().string());
-  card.root = folder.string();
-  card.created = std::time(nullptr);
-  card.processed_logprobs = flags.replica.logprobs_mode == "processed";
-  TANDEM_ASSIGN(card.sampling, read_sampling_defaults(folder));
-  flags.server.drain_limit = std::chrono::milliseconds(static_cast<std::int64_t>(flags.drain_seconds * 1000));
-  TANDEM_ASSIGN(const std::unique_ptr<server::Server> server, server::Server::start(flags.server, *engine, text, card));
+  std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads any more is no reason to end
+  TANDEM_ASSIGN(Planned planned, plan(flags));
+  TANDEM_ASSIGN(server::BoundPort port, server::BoundPort::bind(flags.server.host, flags.server.port));
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start_replica(std::move(planned.replica), planned.text.tokenizer()));
+  planned.card.created = std::time(nullptr);
+  TANDEM_ASSIGN(const std::unique_ptr<server::Server> server,
+                server::Server::start(planned.options, std::move(port), *engine, planned.text, planned.card));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  log_info("ready in {:.2f} s: {} at http://{}:{}/ (chat page; API under /v1)", seconds, card.names.front(), flags.server.host,
-           server->port());
+  log_info("ready in {:.2f} s: {} at {}/ (chat page; API under /v1)", seconds, planned.card.names.front(),
+           server::url_of(flags.server.host, server->port()));
 
   const Result<void> served = server->run_until_stopped();
   const Result<void> stopped = engine->stop();
@@ -106,16 +94,18 @@ void add_serve(CLI::App& app, Action& action) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* const command = app.add_subcommand("serve", kExamples);
   flags->replica.add(*command);
-  command->set_config("--config", "", "Read flags from a TOML file");
   command->add_option("--host", flags->server.host, "Address to listen on")->capture_default_str()->envname("TANDEM_HOST");
-  command->add_option("--port", flags->server.port, "Port to listen on; 0 lets the system choose")->capture_default_str()->envname("TANDEM_PORT");
+  command->add_option("--port", flags->server.port, "Port to listen on; 0 lets the system choose")->check(whole_number(0, 65535))->capture_default_str()->envname("TANDEM_PORT");
   command->add_option("--served-model-name", flags->served_names, "Names that requests may use (default: the folder's)")->delimiter(',');
   command->add_option("--io-threads", flags->server.io_threads, "Threads for connections")->capture_default_str();
   command->add_option("--text-threads", flags->server.text_threads, "Threads that tokenize long prompts")->capture_default_str();
   command->add_option("--max-body-bytes", flags->server.max_body_bytes, "Largest request body")->capture_default_str();
   command->add_option("--max-connections", flags->server.max_connections, "Open connections; more are answered 503")->capture_default_str();
-  command->add_option("--drain-seconds", flags->drain_seconds, "How long requests may go on after SIGTERM")->capture_default_str();
+  command->add_option_function<double>("--drain-seconds", [flags](const double& seconds) {
+        flags->server.drain_limit = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+      }, "How long requests may go on after SIGTERM (default 60)")->check(number(0, 86400));
   command->add_flag("--check", flags->check, "Only run the start-up refusals and print the memory plan");
+  add_config_flag(*command);
   command->callback([flags, &action] {
     action = [flags]() -> Result<int> { return flags->check ? check(*flags) : serve(*flags); };
   });

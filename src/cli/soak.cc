@@ -10,11 +10,10 @@
 
 #include "cli/commands.h"
 #include "cli/fixture_checkpoint.h"
-#include "cli/replica_flags.h"
 #include "cli/soak/requests.h"
 #include "cli/soak/same.h"
 #include "cli/soak/scores.h"
-#include "engine/make_engine.h"
+#include "cli/start_replica.h"
 #include "memory/page_table.h"
 #include "text/tokenizer.h"
 
@@ -100,17 +99,13 @@ Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::
   options.mixed = shape.mixed;
   options.max_context = kContext;
   options.logprobs = flags.rule == "logits" ? ops::LogprobsMode::Raw : ops::LogprobsMode::Processed;
-  options.tokens_with_text = tokenizer.vocab_size();
   options.nan_fill_freed = true;
+  Replica replica{.executor = std::move(options), .engine = {}};
   // Pages for one longest request and little more, so that requests wait for pages too.
-  TANDEM_ASSIGN(executor::StartPlan plan, executor::plan_start(options));
-  const std::int64_t page_bytes = plan.capacity.ranks.front().page_bytes;
-  options.kv_bytes = page_bytes * (memory::pages_for(kContext) + 5);
-  TANDEM_ASSIGN(std::unique_ptr<executor::Executor> ranks, executor::start_executor(options));
-  engine::EngineOptions engine;
-  engine.mixed = shape.mixed;
-  engine.steps_in_flight = options.max_in_flight;
-  return engine::make_engine(engine, std::move(ranks), tokenizer, plan.geometry.eos_ids);
+  TANDEM_ASSIGN(const PlannedReplica sizes, plan_replica(replica));
+  replica.executor.kv_bytes = sizes.plan.capacity.ranks.front().page_bytes * (memory::pages_for(kContext) + 5);
+  TANDEM_ASSIGN(PlannedReplica planned, plan_replica(std::move(replica)));
+  return start_replica(std::move(planned), tokenizer);
 }
 
 Result<std::shared_ptr<Client>> alone(engine::Engine& engine, const engine::Request& request) {
@@ -290,7 +285,8 @@ Result<int> run_soak(SoakFlags flags) {
   } else if (flags.rule == "logits") {
     return fail(ErrorKind::Invalid, "[rule] logits are judged by a fixture's floor; --fixture FILE works");
   }
-  TANDEM_ASSIGN(const Replica replica, to_options(flags.replica));
+  TANDEM_ASSIGN(const PlannedReplica asked, plan_replica(flags.replica));
+  const Replica& replica = asked.options;
   TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
   TANDEM_TRY(read_prompts(flags, tokenizer));
   executor::ExecutorOptions lone = replica.executor;

@@ -33,6 +33,7 @@ struct TokenLogprob {
   TokenId id = -1;
   float logprob = 0.0f;
   std::vector<std::pair<TokenId, float>> top;  // best first
+  bool in_text = true;  // false: it ended the request, and its own text is left out
 };
 
 enum class FinishReason : std::uint8_t { Stop, Length };

@@ -33,10 +33,12 @@ bool Output::push(const ops::TokenChoice& choice, bool end_id, Delta& delta) {
   if (closed_) return false;
   counted_ += 1;
   std::string text;
-  if (!end_id || request_.include_stop) detokenizer_.push(choice.id, text);
+  const bool in_text = !end_id || request_.include_stop;
+  if (in_text) detokenizer_.push(choice.id, text);
   bytes_ += text.size();
-  held_.push_back({request_.logprobs >= 0 ? logprob_of(choice) : TokenLogprob{.id = choice.id},
-                   bytes_ + (detokenizer_.held().empty() ? 0 : 1)});
+  TokenLogprob token = request_.logprobs >= 0 ? logprob_of(choice) : TokenLogprob{.id = choice.id};
+  token.in_text = in_text;
+  held_.push_back({std::move(token), bytes_ + (detokenizer_.held().empty() ? 0 : 1)});
   if (counted_ <= request_.sampling.min_tokens) {
     give(text, delta);
   } else {

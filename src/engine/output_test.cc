@@ -92,6 +92,18 @@ TEST(Output, TheEndIdCountsButIsShownOnlyOnRequest) {
   EXPECT_EQ(run({}, "hi", true).finish.stop_token, tokenizer().eos());
 }
 
+TEST(Output, ATokenTellsWhetherItsTextIsShown) {
+  const auto last_in_text = [](Request request) {
+    request.logprobs = 0;
+    const Whole got = run(request, "a b", true);
+    EXPECT_TRUE(got.deltas.front().logprobs.front().in_text);
+    for (auto delta = got.deltas.rbegin();; ++delta)
+      if (!delta->logprobs.empty()) return delta->logprobs.back().in_text;
+  };
+  EXPECT_FALSE(last_in_text({.skip_special_tokens = false}));
+  EXPECT_TRUE(last_in_text({.include_stop = true, .skip_special_tokens = false}));
+}
+
 TEST(Output, ReasoningIsSplitOffOnlyWhenAskedFor) {
   const Whole split = run({.reasoning = true, .split_reasoning = true}, "I think.\n</think>\n\nhello");
   EXPECT_EQ(split.reasoning, "I think.");

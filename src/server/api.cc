@@ -227,7 +227,9 @@ Answer Api::tokenize(const Request& request) const {
   Fields fields(*body);
   (void)read_model(fields, card_);
   std::string text;
-  if (body->contains("messages")) {
+  if (body->contains("messages") && body->contains("prompt")) {
+    fields.fail("prompt", "prompt and messages are both given; send one of them.");
+  } else if (body->contains("messages")) {
     text::Conversation conversation;
     read_conversation(fields, text_, conversation);
     if (fields.ok()) {

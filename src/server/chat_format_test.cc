@@ -152,6 +152,25 @@ TEST(ChatFormat, TokensWithoutTextStillGiveTheirLogprobs) {
   EXPECT_EQ(entry.at("bytes").at(0).as_int64(), 195);
 }
 
+TEST(ChatFormat, ATokenThatTheTextLeavesOutHasItsNameAndNoBytes) {
+  AnswerHead asked = head(true);
+  asked.logprobs = true;
+  asked.skip_special_tokens = false;
+  for (const bool shown : {true, false}) {
+    ChatFormat format(asked, 1, {}, kText);
+    std::string out;
+    engine::Delta delta;
+    delta.tokens = {65};
+    delta.logprobs = {{.id = 65, .logprob = -0.25f, .in_text = shown}};
+    format.delta(0, delta, out);
+    const auto events = events_of(out);
+    ASSERT_EQ(events.size(), 1u);
+    const auto& entry = events[0].at("choices").at(0).at("logprobs").at("content").at(0);
+    EXPECT_EQ(text(entry.at("token")), "A");
+    EXPECT_EQ(entry.at("bytes").as_array().size(), shown ? 1u : 0u);
+  }
+}
+
 TEST(ChatFormat, UsageCountsThePromptOnceAndAllChoices) {
   ChatFormat format(head(false), 2, {}, kText);
   std::string out;

@@ -32,7 +32,6 @@ tl::expected<ChatRequest, ApiError> read_chat_request(const json::object& body, 
   read_conversation(fields, text, out.conversation);
   read_common(fields, served, out.common);
   read_response_format(fields);
-  if (out.common.request.max_tokens == 0) fields.fail("max_tokens", "max_tokens must be at least 1, got 0.");
 
   const bool logprobs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, ops::kMaxTopLogprobs);

@@ -123,10 +123,9 @@ void read_sampling(Fields& fields, const Served& served, CommonFields& out) {
   read_logit_bias(fields, served, sampling);
 }
 
-void read_limits(Fields& fields, CommonFields& out) {
+void read_limits(Fields& fields, std::int64_t least_max_tokens, CommonFields& out) {
   engine::Request& request = out.request;
-  // max_tokens 0 is for /v1/completions with echo; the readers of the endpoints decide.
-  const auto old_name = fields.integer("max_tokens", 0, kMaxInt32);
+  const auto old_name = fields.integer("max_tokens", least_max_tokens, kMaxInt32);
   const auto new_name = fields.integer("max_completion_tokens", 1, kMaxInt32);
   if (old_name && new_name && *old_name != *new_name) {
     fields.fail("max_tokens", fmt::format("max_tokens = {} and max_completion_tokens = {} contradict each other; send one.",
@@ -193,10 +192,10 @@ std::string read_model(Fields& fields, const ModelCard& card) {
   return {};
 }
 
-void read_common(Fields& fields, const Served& served, CommonFields& out) {
+void read_common(Fields& fields, const Served& served, CommonFields& out, std::int64_t least_max_tokens) {
   out.model = read_model(fields, served.card);
   read_sampling(fields, served, out);
-  read_limits(fields, out);
+  read_limits(fields, least_max_tokens, out);
   read_stop(fields, out.request);
   read_stop_ids(fields, served, out.request);
   read_streaming(fields, out);

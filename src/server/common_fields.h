@@ -32,8 +32,9 @@ struct CommonFields {
 // The served name that is asked for; absent means the first. Error: 404 model_not_found with the names.
 std::string read_model(Fields& fields, const ModelCard& card);
 
-// Model, sampling, limits, stops and streaming. The first error stays in `fields`.
-void read_common(Fields& fields, const Served& served, CommonFields& out);
+// Model, sampling, limits, stops and streaming. The first error stays in `fields`. max_tokens 0, which scores a prompt,
+// is for endpoints with echo.
+void read_common(Fields& fields, const Served& served, CommonFields& out, std::int64_t least_max_tokens = 1);
 
 // Only {"type":"text"} works.
 void read_response_format(Fields& fields);

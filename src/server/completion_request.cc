@@ -55,7 +55,7 @@ tl::expected<CompletionRequest, ApiError> read_completion_request(const json::ob
   CompletionRequest out;
   engine::Request& request = out.common.request;
   read_prompt(fields, served.vocab, out);
-  read_common(fields, served, out.common);
+  read_common(fields, served, out.common, /*least_max_tokens=*/0);
   read_response_format(fields);
   out.echo = fields.boolean("echo").value_or(false);
   (void)fields.boolean("add_special_tokens");  // no model of this family has tokens to add

@@ -44,12 +44,13 @@ std::string range_text(std::int64_t lowest, std::int64_t highest) {
 }  // namespace
 
 tl::expected<json::value, ApiError> parse_json(std::string_view text) {
+  if (text.find_first_not_of(" \n\r\t") == std::string_view::npos) return tl::unexpected(not_json("The body is empty; send a JSON object."));
   json::parse_options options;
   options.max_depth = kMaxDepth;
   json::stream_parser parser({}, options);
   json::error_code error;
   const std::size_t used = parser.write_some(text.data(), text.size(), error);
-  if (!error) parser.finish(error);
+  if (!error && !parser.done()) parser.finish(error);  // a number, or nothing whole
   const auto at = [&](std::size_t offset) { return fmt::format("after byte {} of {}", offset, text.size()); };
   if (error == json::error::too_deep) {
     return tl::unexpected(not_json(fmt::format("The body nests deeper than {} levels.", kMaxDepth)));
@@ -78,7 +79,11 @@ std::string shown_value(const json::value& value) {
     case json::kind::bool_: return value.get_bool() ? "true" : "false";
     case json::kind::int64: return fmt::format("{}", value.get_int64());
     case json::kind::uint64: return fmt::format("{}", value.get_uint64());
-    case json::kind::double_: return fmt::format("{}", value.get_double());
+    case json::kind::double_: {
+      // 1.0 and 1e3 are no integers here, so they must not look like them.
+      const std::string text = fmt::format("{}", value.get_double());
+      return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+    }
     case json::kind::string: {
       const auto& text = value.get_string();
       return '"' + shown({text.data(), text.size()}, 60) + '"';

@@ -35,6 +35,16 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+std::string origin_form(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const std::size_t path = target.find_first_of("/?", scheme.size());
+    if (path == std::string_view::npos) return "/";
+    return target[path] == '?' ? "/" + std::string(target.substr(path)) : std::string(target.substr(path));
+  }
+  return std::string(target);
+}
+
 std::string_view path_of(std::string_view target) { return target.substr(0, target.find('?')); }
 
 std::string percent_decode(std::string_view text) {

@@ -10,7 +10,7 @@ namespace tandem::server {
 // A request as the handlers see it; the connection has read and bounded it.
 struct Request {
   std::string method;        // upper case, as sent
-  std::string target;        // path and query, as sent; any bytes
+  std::string target;        // path and query (origin_form); any bytes
   std::string content_type;  // empty: none given
   std::string body;          // any bytes
 };
@@ -24,6 +24,9 @@ struct Response {
 };
 
 [[nodiscard]] std::string_view reason_phrase(int status);
+
+// "http://host/path" as proxies get it is "/path"; anything else stays.
+[[nodiscard]] std::string origin_form(std::string_view target);
 
 // The part of the target before '?'.
 [[nodiscard]] std::string_view path_of(std::string_view target);

@@ -35,6 +35,14 @@ TEST(Chunks, AnEmptyPieceIsNotTheEnd) {
   EXPECT_EQ(out, "1a\r\n" + std::string(26, 'x') + "\r\n0\r\n\r\n");
 }
 
+TEST(OriginForm, TheHostOfAnAbsoluteTargetIsLeftOut) {
+  EXPECT_EQ(origin_form("http://host:8000/v1/models?x=1"), "/v1/models?x=1");
+  EXPECT_EQ(origin_form("https://host"), "/");
+  EXPECT_EQ(origin_form("http://host?x"), "/?x");
+  EXPECT_EQ(origin_form("/http://host/"), "/http://host/");
+  EXPECT_EQ(origin_form("*"), "*");
+}
+
 TEST(PercentDecode, BrokenEscapesStay) {
   EXPECT_EQ(percent_decode("a%2Fb%2f"), "a/b/");
   EXPECT_EQ(percent_decode("100%"), "100%");

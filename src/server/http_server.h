@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/result.h"
+#include "server/bound_port.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/response_stream.h"
@@ -25,9 +26,9 @@ class HttpServer {
  public:
   using Handle = std::function<Answer(const Request&)>;
 
-  // Binds and listens; nothing is answered before `run`. `metrics` outlives the server.
+  // Listens on `port`; nothing is answered before `run`. `metrics` outlives the server.
   // Error: Io, with the address and the system's reason.
-  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> open(const ServerOptions& options, Metrics& metrics, Handle handle);
+  [[nodiscard]] static Result<std::unique_ptr<HttpServer>> open(const ServerOptions& options, BoundPort port, Metrics& metrics, Handle handle);
   virtual ~HttpServer() = default;
 
   [[nodiscard]] virtual std::uint16_t port() const = 0;
@@ -40,14 +41,6 @@ class HttpServer {
   // Ends every pending answer with `error`.
   virtual void abort_answers(const Error& error) = 0;
   virtual void stop() = 0;
-};
-
-// SIGTERM and SIGINT, given to `on_signal` on a thread of its own. The first object of the process
-// only. Restores the former handling when destroyed.
-class SignalWatch {
- public:
-  [[nodiscard]] static std::unique_ptr<SignalWatch> start(std::function<void(int)> on_signal);
-  virtual ~SignalWatch() = default;
 };
 
 }  // namespace tandem::server

@@ -17,8 +17,7 @@ std::int64_t characters_begun(std::string_view bytes) {
   return std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
 }
 
-void write_token(JsonWriter& json, TokenId id, float logprob, const PromptText& text, const AnswerHead& head) {
-  const ShownToken token = show_token(id, text, head);
+void write_token(JsonWriter& json, const ShownToken& token, float logprob) {
   json.member("token", token.name).member("logprob", finite_logprob(logprob));
   json.key("bytes").begin_array();
   for (const char c : token.bytes) json.number(static_cast<int>(static_cast<unsigned char>(c)));
@@ -36,15 +35,21 @@ ShownToken show_token(TokenId id, const PromptText& text, const AnswerHead& head
   return out;
 }
 
+ShownToken show_token(const engine::TokenLogprob& entry, const PromptText& text, const AnswerHead& head) {
+  ShownToken out = show_token(entry.id, text, head);
+  if (!entry.in_text) out.bytes.clear();
+  return out;
+}
+
 void write_chat_logprob(JsonWriter& json, const engine::TokenLogprob& entry, const PromptText& text,
                         const AnswerHead& head) {
   json.begin_object();
-  write_token(json, entry.id, entry.logprob, text, head);
+  write_token(json, show_token(entry, text, head), entry.logprob);
   json.key("top_logprobs").begin_array();
   const std::size_t count = std::min(entry.top.size(), static_cast<std::size_t>(head.top_logprobs));
   for (std::size_t i = 0; i < count; ++i) {
     json.begin_object();
-    write_token(json, entry.top[i].first, entry.top[i].second, text, head);
+    write_token(json, show_token(entry.top[i].first, text, head), entry.top[i].second);
     json.end_object();
   }
   json.end_array().end_object();
@@ -55,7 +60,7 @@ void CompletionLogprobs::add_first(TokenId id) {
 }
 
 void CompletionLogprobs::add(const engine::TokenLogprob& entry) {
-  push({.token = show_token(entry.id, text_, head_), .first = false, .logprob = entry});
+  push({.token = show_token(entry, text_, head_), .first = false, .logprob = entry});
 }
 
 void CompletionLogprobs::push(Entry entry) {

@@ -13,13 +13,14 @@ inline constexpr float kImpossibleLogprob = -9999.0f;
 [[nodiscard]] float finite_logprob(float logprob);
 
 // A token as an entry shows it: its text (U+FFFD where it is part of a character), or "token_id:7".
-// A special token has its name; its bytes are empty unless special tokens stand in the text, so that
-// the joined bytes of all entries are the answer's.
+// A special token has its name; its bytes are empty unless special tokens stand in the text, and so are those of a
+// token that ended the answer and is left out of it: the joined bytes of all entries are the answer's.
 struct ShownToken {
   std::string name;
   std::string bytes;
 };
 [[nodiscard]] ShownToken show_token(TokenId id, const PromptText& text, const AnswerHead& head);
+[[nodiscard]] ShownToken show_token(const engine::TokenLogprob& entry, const PromptText& text, const AnswerHead& head);
 
 // One entry of a chat choice's logprobs.content.
 void write_chat_logprob(JsonWriter& json, const engine::TokenLogprob& entry, const PromptText& text,

@@ -1,11 +1,14 @@
 #include "server/server.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <mutex>
 
 #include "base/log.h"
 #include "server/api.h"
 #include "server/http_server.h"
+#include "server/signal_watch.h"
 
 namespace tandem::server {
 namespace {
@@ -18,14 +21,15 @@ using std::chrono::steady_clock;
 constexpr milliseconds kLook{50};
 constexpr milliseconds kLastWords{1000};
 
-Result<void> check(const ServerOptions& options, const ModelCard& card) {
-  if (card.names.empty()) return fail(ErrorKind::Invalid, "[http] no served model name is given", "--served-model-name");
-  if (options.io_threads < 1 || options.text_threads < 1) {
-    return fail(ErrorKind::Invalid, "[http] I/O and text threads must be at least 1 each");
-  }
-  if (options.max_choices < 1) return fail(ErrorKind::Invalid, "[http] max_choices must be at least 1");
-  return {};
+Result<void> within(std::string_view flag, std::int64_t value, std::int64_t least, std::int64_t most) {
+  if (value >= least && value <= most) return {};
+  return fail(ErrorKind::Invalid, fmt::format("[http] --{} {}; {} to {} works", flag, value, least, most), std::string(flag));
 }
+
+constexpr std::int64_t kMostThreads = 1024;
+constexpr std::int64_t kLeastBody = 1 << 10, kMostBody = 1 << 30;
+constexpr std::int64_t kMostConnections = 1 << 20;
+constexpr milliseconds kLongestDrain = std::chrono::hours(24);
 
 class ServerImpl final : public Server {
  public:
@@ -41,14 +45,14 @@ class ServerImpl final : public Server {
     if (http_) http_->stop();
   }
 
-  Result<void> open() {
-    TANDEM_ASSIGN(http_, HttpServer::open(options_, *metrics_, [this](const Request& request) { return api_.handle(request); }));
+  Result<void> open(BoundPort port) {
+    TANDEM_ASSIGN(http_, HttpServer::open(options_, std::move(port), *metrics_, [this](const Request& request) { return api_.handle(request); }));
     if (options_.handle_signals) {
       signals_ = SignalWatch::start([this](int number) { on_signal(number); });
     }
     http_->run();
     // Tests and scripts read the port from this line.
-    log_info("[http] listening on http://{}:{}", options_.host, http_->port());
+    log_info("[http] listening on {}", url_of(options_.host, http_->port()));
     return {};
   }
 
@@ -135,11 +139,24 @@ class ServerImpl final : public Server {
 
 }  // namespace
 
-Result<std::unique_ptr<Server>> Server::start(ServerOptions options, engine::Engine& engine, const PromptText& text,
+Result<void> Server::check(const ServerOptions& options, const std::vector<std::string>& names) {
+  if (names.empty()) return fail(ErrorKind::Invalid, "[http] no served model name is given", "served-model-name");
+  for (const std::string& name : names)
+    if (name.empty()) return fail(ErrorKind::Invalid, "[http] --served-model-name has an empty name; A,B serves two", "served-model-name");
+  TANDEM_TRY(within("io-threads", options.io_threads, 1, kMostThreads));
+  TANDEM_TRY(within("text-threads", options.text_threads, 1, kMostThreads));
+  TANDEM_TRY(within("max-connections", options.max_connections, 1, kMostConnections));
+  TANDEM_TRY(within("max-body-bytes", static_cast<std::int64_t>(options.max_body_bytes), kLeastBody, kMostBody));
+  TANDEM_TRY(within("drain-seconds", options.drain_limit.count() / 1000, 0, kLongestDrain.count() / 1000));
+  if (options.max_choices < 1) return fail(ErrorKind::Invalid, "[http] max_choices must be at least 1");
+  return {};
+}
+
+Result<std::unique_ptr<Server>> Server::start(ServerOptions options, BoundPort port, engine::Engine& engine, const PromptText& text,
                                               ModelCard card) {
-  TANDEM_TRY(check(options, card));
+  TANDEM_TRY(check(options, card.names));
   auto server = std::make_unique<ServerImpl>(std::move(options), engine, text, std::move(card));
-  TANDEM_TRY(server->open());
+  TANDEM_TRY(server->open(std::move(port)));
   return server;
 }
 

@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "engine/engine.h"
+#include "server/bound_port.h"
 #include "server/model_card.h"
 #include "server/options.h"
 #include "server/prompt_text.h"
@@ -17,10 +20,12 @@ namespace tandem::server {
 // engine and text outlive the server, which does not stop the engine.
 class Server {
  public:
-  // Listens and answers from its return on. Errors: Io (the address), Invalid (an option, a card
-  // without names).
-  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options, engine::Engine& engine,
+  // Listens on `port`, which was bound for `options`, and answers from its return on.
+  // Errors: Io (the address), and those of check().
+  [[nodiscard]] static Result<std::unique_ptr<Server>> start(ServerOptions options, BoundPort port, engine::Engine& engine,
                                                              const PromptText& text, ModelCard card);
+  // What start() would refuse of them. Error: Invalid, with the option, its value and what works.
+  [[nodiscard]] static Result<void> check(const ServerOptions& options, const std::vector<std::string>& names);
   virtual ~Server() = default;
 
   [[nodiscard]] virtual std::uint16_t port() const = 0;  // the real one

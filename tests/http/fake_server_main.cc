@@ -41,7 +41,12 @@ int main(int argc, char** argv) {
   }
   const server::testing::FakeText text;
   server::testing::FakeEngine engine(engine_options);
-  auto server = server::Server::start(options, engine, text, card);
+  auto port = server::BoundPort::bind(options.host, options.port);
+  if (!port) {
+    std::fprintf(stderr, "%s\n", port.error().message.c_str());
+    return 1;
+  }
+  auto server = server::Server::start(options, std::move(*port), engine, text, card);
   if (!server) {
     std::fprintf(stderr, "%s\n", server.error().message.c_str());
     return 1;

@@ -62,6 +62,28 @@ def test_wrong_values_are_400_and_name_the_field(fake, name, value):
     assert len(answer.content) < 4096
 
 
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ('{"messages":[{"role":"user","content":"hi"}]} x', "more text follows after byte"),
+        ('{"messages":[{"role":"user","content":"hi"}]}{}', "more text follows after byte"),
+        ("", "empty"),
+        (" \n", "empty"),
+        ('{"messages":[{"role":"user","content":"hi"}],"max_tokens":1.0}', "an integer from 1 to 2147483647, got 1.0."),
+        ('{"messages":[{"role":"user","content":"hi"}],"max_tokens":1e3}', "an integer from 1 to 2147483647, got 1000.0."),
+        ('{"messages":[{"role":"user","content":"hi"}],"max_tokens":0}', "an integer from 1 to 2147483647, got 0."),
+    ],
+)
+def test_messages_say_what_came(fake, body, words):
+    answer = fake.http.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400 and words in answer.json()["error"]["message"], answer.text
+
+
+def test_tokenize_takes_a_prompt_or_messages(fake):
+    answer = fake.post("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "hi"}]})
+    assert answer.status_code == 400 and "send one of them" in answer.json()["error"]["message"], answer.text
+
+
 def test_contradicting_limits_are_refused(fake):
     assert fake.chat("x", max_tokens=3, max_completion_tokens=4).status_code == 400
     assert fake.chat("x", max_tokens=3, max_completion_tokens=3).json()["usage"]["completion_tokens"] == 3

@@ -213,6 +213,49 @@ def test_what_is_not_http_is_refused(fake, request_bytes):
     fake.check_idle()
 
 
+@pytest.mark.parametrize("hosts", ["", "Host: a\r\nHost: b\r\n"])
+def test_a_request_has_one_host(fake, hosts):
+    with fake.connect() as sock:
+        sock.sendall(f"GET /health HTTP/1.1\r\n{hosts}\r\n".encode())
+        assert read_response(sock)[0] == 400
+        assert read_response(sock) is None
+    with fake.connect() as sock:
+        sock.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        assert read_response(sock)[0] == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "gzip, chunked", "identity", "chunked, gzip", "chunked\r\nTransfer-Encoding: chunked"])
+def test_a_body_of_unknown_coding_is_refused_and_nothing_behind_it_is_read(fake, coding):
+    """Else the body would be taken for the next request."""
+    with fake.connect() as sock:
+        sock.sendall(HEAD + f"Transfer-Encoding: {coding}\r\n\r\n".encode() + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_response(sock)[0] in (400, 501)
+        assert read_response(sock) is None
+
+
+def test_an_encoded_body_is_415(fake):
+    with fake.connect() as sock:
+        sock.sendall(post(extra="Content-Encoding: gzip\r\n"))
+        status, _, body = read_response(sock)
+        assert status == 415 and "gzip" in json.loads(body)["error"]["message"]
+    with fake.connect() as sock:
+        sock.sendall(post(extra="Content-Encoding: identity\r\n"))
+        assert read_response(sock)[0] == 200
+
+
+def test_a_target_may_be_absolute(fake):
+    with fake.connect() as sock:
+        sock.sendall(b"GET http://x/health?a=b HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_response(sock)[0] == 200
+
+
+def test_an_empty_line_before_a_request_is_skipped(fake):
+    with fake.connect() as sock:
+        sock.sendall(b"\r\n" + post() + b"\r\n" + post())
+        assert read_response(sock)[0] == 200
+        assert read_response(sock)[0] == 200
+
+
 def test_B131_odd_bytes_in_url_and_header(fake):
     for target, header in ((b"/\xff\xfe", b"a"), (b"/v1/models/\xff", b"a"), (b"/v1/models/%ff%00", b"a"), (b"/health?\xff", b"a"), (b"/health", b"\xff\xfe")):
         with fake.connect() as sock:

@@ -2,12 +2,11 @@
 #include <mutex>
 #include <optional>
 #include <random>
-#include <set>
 
 #include "cli/chat/answerer.h"
 #include "cli/generation_defaults.h"
-#include "cli/progress_bar.h"
-#include "engine/make_engine.h"
+#include "cli/model_folder.h"
+#include "cli/start_replica.h"
 #include "text/chat_template.h"
 
 namespace tandem::cli::chat {
@@ -55,27 +54,14 @@ class Pipe final : public engine::EventSink {
 class EngineAnswerer final : public Answerer {
  public:
   static Result<std::unique_ptr<Answerer>> load(const ReplicaFlags& flags) {
-    TANDEM_ASSIGN(Replica replica, to_options(flags));
-    const std::filesystem::path folder = replica.executor.model;
-    TANDEM_ASSIGN(const executor::StartPlan plan, executor::plan_start(replica.executor));
+    TANDEM_ASSIGN(PlannedReplica replica, plan_replica(flags));
+    const std::filesystem::path folder = replica.options.executor.model;
     TANDEM_ASSIGN(text::Tokenizer tokenizer, text::Tokenizer::load(folder));
     TANDEM_ASSIGN(text::ChatTemplate chat_template, text::ChatTemplate::load(folder));
     TANDEM_ASSIGN(const server::SamplingDefaults defaults, read_sampling_defaults(folder));
     auto made = std::unique_ptr<EngineAnswerer>(new EngineAnswerer(std::move(tokenizer), std::move(chat_template), defaults));
-    made->name_ = std::filesystem::absolute(folder).lexically_normal().filename().string();
-    replica.engine.mixed = plan.mixed;
-    replica.executor.tokens_with_text = made->tokenizer_.vocab_size();
-    ProgressBar bar("loading " + made->name_);
-    auto started = executor::start_executor(replica.executor, [&bar](const executor::StartProgress& progress) {
-      bar.show(progress.done_bytes, progress.total_bytes);
-    });
-    bar.finish();
-    if (!started) return fail(std::move(started.error()));
-    replica.engine.steps_in_flight = replica.executor.max_in_flight;
-    std::set<TokenId> ends(plan.geometry.eos_ids.begin(), plan.geometry.eos_ids.end());
-    if (made->tokenizer_.eos()) ends.insert(*made->tokenizer_.eos());
-    const std::vector<TokenId> end_ids(ends.begin(), ends.end());
-    TANDEM_ASSIGN(made->engine_, engine::make_engine(replica.engine, std::move(*started), made->tokenizer_, end_ids));
+    made->name_ = folder_name(folder);
+    TANDEM_ASSIGN(made->engine_, start_replica(std::move(replica), made->tokenizer_));
     return made;
   }
 
