@@ -4,6 +4,7 @@
 - A room includes only itself and the rooms above it (docs/architecture.md).
 - No source file is over 40 KB.
 - No absolute path of one machine stands in a tracked file.
+- A test, gate or tested file that docs/rfc.md names exists.
 """
 
 import pathlib
@@ -35,11 +36,26 @@ def include_breaches(root, file):
             yield f"{file.relative_to(root)}:{number}: {parts[1]} may not include {found[1]}, a room below it"
 
 
+def missing_tests(root, files):
+    names = set()
+    for file in files:
+        if file.suffix in {".cc", ".cu"} and file.is_file():
+            names |= {".".join(found) for found in re.findall(r"TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", file.read_text(encoding="utf-8"))}
+    for number, line in enumerate((root / "docs/rfc.md").read_text(encoding="utf-8").splitlines(), 1):
+        for quoted in re.findall(r"`([^`]+)`", line):
+            word = quoted.split()[0]
+            if re.fullmatch(r"[A-Z]\w+\.\w+", word) and word not in names:
+                yield f"docs/rfc.md:{number}: there is no test {word}"
+            if re.match(r"(gates|tests|docs|scripts)/", word) and not (root / word).exists():
+                yield f"docs/rfc.md:{number}: there is no {word}"
+
+
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    breaches = []
+    files = tracked(root)
+    breaches = list(missing_tests(root, files))
     checked = 0
-    for file in tracked(root):
+    for file in files:
         name = file.relative_to(root)
         if file.suffix not in TEXT or not file.is_file() or file.is_symlink():
             continue
