@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "text/jinja/operations.h"
+#include "text/jinja/string_predicates.h"
 #include "text/jinja/unicode.h"
 
 namespace tandem::text::jinja {
@@ -347,69 +348,6 @@ Value expandtabs(Context& context, const Value& self, Arguments& given) {
   return text(context, self, std::move(out));
 }
 
-// Classes of all characters.
-
-template <bool (*Is)(char32_t)>
-Value all_are(Context& context, const Value& self, Arguments& given) {
-  (void)bind_arguments("str method", given, {}, 0);
-  const std::string& s = self.as_string();
-  context.step(s.size() / 16);
-  for (std::size_t at = 0; at < s.size();)
-    if (!Is(next_code_point(s, at))) return Value::boolean(false);
-  return Value::boolean(!s.empty());
-}
-bool is_alnum(char32_t c) { return is_alpha(c) || is_decimal(c) || is_digit(c) || is_numeric(c); }
-
-Value isprintable(Context& context, const Value& self, Arguments& given) {
-  const Value all = all_are<is_printable>(context, self, given);
-  return self.as_string().empty() ? Value::boolean(true) : all;
-}
-Value isascii(Context&, const Value& self, Arguments& given) {
-  (void)bind_arguments("isascii", given, {}, 0);
-  return Value::boolean(is_ascii(self.as_string()));
-}
-
-Value islower(Context& context, const Value& self, Arguments& given) {
-  (void)bind_arguments("islower", given, {}, 0);
-  bool found = false;
-  const std::string& s = self.as_string();
-  context.step(s.size() / 16);
-  for (std::size_t at = 0; at < s.size();) {
-    const char32_t c = next_code_point(s, at);
-    if (is_upper(c) || is_title(c)) return Value::boolean(false);
-    found |= is_lower(c);
-  }
-  return Value::boolean(found);
-}
-Value isupper(Context& context, const Value& self, Arguments& given) {
-  (void)bind_arguments("isupper", given, {}, 0);
-  bool found = false;
-  const std::string& s = self.as_string();
-  context.step(s.size() / 16);
-  for (std::size_t at = 0; at < s.size();) {
-    const char32_t c = next_code_point(s, at);
-    if (is_lower(c) || is_title(c)) return Value::boolean(false);
-    found |= is_upper(c);
-  }
-  return Value::boolean(found);
-}
-Value istitle(Context& context, const Value& self, Arguments& given) {
-  (void)bind_arguments("istitle", given, {}, 0);
-  bool found = false;
-  bool in_word = false;
-  const std::string& s = self.as_string();
-  context.step(s.size() / 16);
-  for (std::size_t at = 0; at < s.size();) {
-    const char32_t c = next_code_point(s, at);
-    const bool capital = is_upper(c) || is_title(c);
-    if (capital && in_word) return Value::boolean(false);
-    if (is_lower(c) && !in_word) return Value::boolean(false);
-    in_word = capital || is_lower(c);
-    found |= in_word;
-  }
-  return Value::boolean(found);
-}
-
 Value format(Context& context, const Value& self, Arguments& given) {
   refuse_markup(self, "format");
   return context.text(brace_format(context, self.as_string(), given));
@@ -427,16 +365,16 @@ constexpr NamedMethod kMethods[] = {
     {"format", format},
     {"format_map", nullptr},
     {"index", index},
-    {"isalnum", all_are<is_alnum>},
-    {"isalpha", all_are<is_alpha>},
+    {"isalnum", all_alnum},
+    {"isalpha", all_alpha},
     {"isascii", isascii},
-    {"isdecimal", all_are<is_decimal>},
-    {"isdigit", all_are<is_digit>},
+    {"isdecimal", all_decimal},
+    {"isdigit", all_digit},
     {"isidentifier", nullptr},
     {"islower", islower},
-    {"isnumeric", all_are<is_numeric>},
+    {"isnumeric", all_numeric},
     {"isprintable", isprintable},
-    {"isspace", all_are<is_space>},
+    {"isspace", all_space},
     {"istitle", istitle},
     {"isupper", isupper},
     {"join", join},
