@@ -12,6 +12,7 @@
 #include "cli/bench/target.h"
 #include "cli/bench/workload.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/start_replica.h"
 #include "ops/cpu/read_bandwidth.h"
 #include "ops/step_shares.h"
@@ -128,7 +129,13 @@ struct ShareSource {
   std::unique_ptr<ops::cpu::ReadBandwidth> memory;  // null: there is too little of it to measure with
 };
 
+tl::unexpected<Error> cannot_write(const std::string& file) {
+  return fail(ErrorKind::Io, fmt::format("[json] cannot write {}", file), "json");
+}
+
 Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const ShareSource& shares = {}) {
+  // Known before anything is measured.
+  if (!flags.json.empty() && !std::ofstream(flags.json)) return cannot_write(flags.json);
   Runner runner(target, vocab);
   std::string json;
   for (const std::string& name : flags.workloads) {
@@ -150,8 +157,7 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const Sh
     std::fflush(stdout);
     json += (json.empty() ? "[" : ",\n ") + as_json(report);
   }
-  if (!flags.json.empty() && !(std::ofstream(flags.json) << json << "]\n"))
-    return fail(ErrorKind::Io, fmt::format("[json] cannot write {}", flags.json), "json");
+  if (!flags.json.empty() && !(std::ofstream(flags.json) << json << "]\n")) return cannot_write(flags.json);
   return 0;
 }
 
@@ -183,11 +189,11 @@ void add_bench(CLI::App& app, Action& action) {
       ->delimiter(',')->capture_default_str();
   command->add_option("--url", flags->url, "Measure this server instead, as in http://127.0.0.1:8000");
   command->add_option("--served", flags->served, "Model name for --url");
-  command->add_option("--vocab", flags->vocab, "Token ids below this are sent to --url")->capture_default_str();
-  command->add_option("--rate", flags->rate, "Requests a second of chat")->capture_default_str();
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Another prompt length than the workload's");
-  command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's");
-  command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's");
+  command->add_option("--vocab", flags->vocab, "Token ids below this are sent to --url")->check(whole_number(1, 1 << 30))->capture_default_str();
+  command->add_option("--rate", flags->rate, "Requests a second of chat")->check(number(0.001, 1e6))->capture_default_str();
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Another prompt length than the workload's")->check(whole_number(1, 1 << 30));
+  command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's")->check(whole_number(1, 1 << 30));
+  command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's")->check(whole_number(1, 1 << 30));
   command->add_flag("--shares", flags->shares, "Also print where the time of rank 0's steps goes; in process, on the CPU");
   command->add_option("--seconds", flags->seconds, "Another duration of mixed and chat than the workload's");
   command->add_option("--json", flags->json, "Also write the figures to this file");

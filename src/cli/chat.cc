@@ -3,6 +3,7 @@
 
 #include "cli/chat/session.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 
 namespace tandem::cli {
 namespace {
@@ -45,7 +46,9 @@ void add_chat(CLI::App& app, Action& action) {
     std::string flag = "--" + name;
     for (char& letter : flag) letter = letter == '_' ? '-' : letter;
     command->add_option_function<double>(flag, [flags, name](const double& value) { flags->settings.numbers[name] = value; },
-                                         "Sampling: " + name)->check(CLI::Range(range.low, range.high))->group("Sampling");
+                                         "Sampling: " + name)
+        ->check(range.integer ? whole_number(static_cast<std::int64_t>(range.low), static_cast<std::int64_t>(range.high)) : number(range.low, range.high))
+        ->group("Sampling");
   }
   command->callback([flags, &action] { action = [flags] { return talk(*flags); }; });
 }

@@ -4,6 +4,7 @@
 
 #include "cli/byte_size.h"
 #include "cli/commands.h"
+#include "cli/ranges.h"
 #include "cli/progress_bar.h"
 #include "model/fabricate.h"
 
@@ -66,7 +67,7 @@ void add_fabricate(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"text", "published"}))->capture_default_str();
   command->add_option("--seed", flags->seed, "Another checkpoint of the same shape")->capture_default_str();
   command->add_option("--shard", flags->shard, "Largest weights file")->capture_default_str();
-  command->add_option("--threads", flags->threads, "Threads (default: cores)");
+  command->add_option("--threads", flags->threads, "Threads (default: cores)")->check(whole_number(1, 1024));
   const auto custom = [command](const char* flag, int& value) {
     command->add_option(flag, value)->capture_default_str()->group("Custom geometry");
   };

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <fstream>
 #include <iterator>
@@ -11,6 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
+// The ranges are those of the same fields in a request (docs/api.md).
 // `value` becomes the member's number if it has one; it must lie in [low, high].
 Result<void> read_number(const json::object& config, const char* name, double low, double high, float& value) {
   const json::value* const member = config.if_contains(name);
@@ -37,12 +39,12 @@ Result<server::SamplingDefaults> read_sampling_defaults(const std::filesystem::p
     return fail(ErrorKind::Invalid, fmt::format("{}: not a JSON object", (folder / "generation_config.json").string()));
   const json::object& config = document.as_object();
   TANDEM_TRY(read_number(config, "temperature", 0, 2, defaults.temperature));
-  TANDEM_TRY(read_number(config, "top_p", 1e-6, 1, defaults.top_p));
+  TANDEM_TRY(read_number(config, "top_p", 0, 1, defaults.top_p));
   TANDEM_TRY(read_number(config, "min_p", 0, 1, defaults.min_p));
-  TANDEM_TRY(read_number(config, "repetition_penalty", 1e-6, 1e3, defaults.repetition_penalty));
+  TANDEM_TRY(read_number(config, "repetition_penalty", 0.01, 100, defaults.repetition_penalty));
   float top_k = static_cast<float>(defaults.top_k);
-  TANDEM_TRY(read_number(config, "top_k", 0, 1e6, top_k));
-  defaults.top_k = static_cast<int>(top_k);
+  TANDEM_TRY(read_number(config, "top_k", -1, 1e9, top_k));
+  defaults.top_k = std::max(0, static_cast<int>(top_k));  // -1 is off, as in a request
   const json::value* const sample = config.if_contains("do_sample");
   if (sample && sample->is_bool() && !sample->as_bool()) defaults.temperature = 0;
   return defaults;

@@ -55,6 +55,7 @@ Result<Planned> plan(const ServeFlags& flags) {
   TANDEM_TRY(server::Server::check(options, card.names));
   TANDEM_ASSIGN(card.sampling, read_sampling_defaults(folder));
   TANDEM_ASSIGN(server::TextTools text, server::TextTools::load(folder));
+  TANDEM_TRY(check_tokenizer(replica, text.tokenizer()));
   return Planned{std::move(replica), std::move(options), std::move(card), std::move(text)};
 }
 

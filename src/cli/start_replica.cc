@@ -1,5 +1,7 @@
 #include "cli/start_replica.h"
 
+#include <fmt/format.h>
+
 #include <set>
 #include <utility>
 #include <vector>
@@ -7,6 +9,7 @@
 #include "cli/model_folder.h"
 #include "cli/progress_bar.h"
 #include "engine/make_engine.h"
+#include "text/utf8.h"
 
 namespace tandem::cli {
 namespace {
@@ -37,7 +40,16 @@ Result<PlannedReplica> plan_replica(const ReplicaFlags& flags) {
   return plan_replica(std::move(options));
 }
 
+Result<void> check_tokenizer(const PlannedReplica& replica, const text::Tokenizer& tokenizer) {
+  const TokenId last = tokenizer.vocab_size() - 1;
+  if (last < replica.plan.geometry.vocab) return {};
+  return fail(ErrorKind::Invalid, fmt::format("[model] {}: the tokenizer has token {} ('{}'), the model's vocab_size is {}; they are of different models",
+                                              replica.options.executor.model.string(), last, text::to_utf8(tokenizer.token_bytes(last)),
+                                              replica.plan.geometry.vocab));
+}
+
 Result<std::unique_ptr<engine::Engine>> start_replica(PlannedReplica replica, const text::Tokenizer& tokenizer) {
+  TANDEM_TRY(check_tokenizer(replica, tokenizer));
   executor::ExecutorOptions& options = replica.options.executor;
   options.tokens_with_text = tokenizer.vocab_size();
   ProgressBar bar("loading " + folder_name(options.model));

@@ -24,9 +24,13 @@ struct PlannedReplica {
 // to_options() first.
 [[nodiscard]] Result<PlannedReplica> plan_replica(const ReplicaFlags& flags);
 
+// A tokenizer of another model, the usual cause of an id beyond the embedding, makes prompts that cannot be run.
+// Error: Invalid, with the token, its id and the model's vocabulary.
+[[nodiscard]] Result<void> check_tokenizer(const PlannedReplica& replica, const text::Tokenizer& tokenizer);
+
 // Loads the model, with a progress bar on standard error, and starts its engine. Requests end at the model's and
 // the tokenizer's end ids; ids without a token are never sampled. `tokenizer` must outlive the engine.
-// Thread: any. Errors: start_executor's and make_engine's; nothing is left running then.
+// Thread: any. Errors: check_tokenizer's, start_executor's and make_engine's; nothing is left running then.
 [[nodiscard]] Result<std::unique_ptr<engine::Engine>> start_replica(PlannedReplica replica, const text::Tokenizer& tokenizer);
 
 }  // namespace tandem::cli

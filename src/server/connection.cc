@@ -2,6 +2,7 @@
 #include "server/connection.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <boost/asio.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -26,6 +27,7 @@ using std::chrono::milliseconds;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // Bytes of further requests read while an answer is pending, to notice when the client leaves.
 constexpr std::size_t kReadAhead = 64 << 10;
+constexpr milliseconds kLookInterval{250};
 
 ApiError http_error(int status, std::string message, std::string code) {
   return {status, std::move(message), "invalid_request_error", "", std::move(code)};
@@ -55,7 +57,7 @@ std::optional<ApiError> refuse_head(const http::request_header<>& head) {
 class BeastConnection final : public Connection, public std::enable_shared_from_this<BeastConnection> {
  public:
   BeastConnection(tcp::socket socket, ConnectionHost& shared)
-      : shared_(shared), socket_(std::move(socket)), deadline_(socket_.get_executor()), wake_(socket_.get_executor()) {
+      : shared_(shared), socket_(std::move(socket)), deadline_(socket_.get_executor()), pause_(socket_.get_executor()), wake_(socket_.get_executor()) {
     wake_.expires_at(asio::steady_timer::time_point::max());
     shared_.metrics.connections(++shared_.connections);
   }
@@ -302,7 +304,18 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
   }
 
   asio::awaitable<void> watch(std::shared_ptr<BeastConnection> /*self*/) {
-    while (!stop_watch_ && buffer_.size() < kReadAhead) {
+    while (!stop_watch_) {
+      if (buffer_.size() >= kReadAhead) {
+        // No more is kept. Whether the client has gone is asked without reading.
+        pause_.expires_after(kLookInterval);
+        co_await pause_.async_wait(kAwait);
+        pollfd gone{.fd = socket_.native_handle(), .events = POLLRDHUP, .revents = 0};
+        if (!stop_watch_ && ::poll(&gone, 1, 0) > 0) {
+          leave();
+          break;
+        }
+        continue;
+      }
       const auto [error, bytes] = co_await socket_.async_read_some(buffer_.prepare(4096), kAwait);
       buffer_.commit(bytes);
       if (error && !stop_watch_) {
@@ -320,6 +333,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
     stop_watch_ = true;
     error_code ignored;
     socket_.cancel(ignored);
+    pause_.cancel();
     while (watching_) co_await wake_.async_wait(kAwait);
   }
 
@@ -392,6 +406,7 @@ class BeastConnection final : public Connection, public std::enable_shared_from_
   ConnectionHost& shared_;
   tcp::socket socket_;
   asio::steady_timer deadline_;
+  asio::steady_timer pause_;  // between two looks at a client whose read-ahead is full
   asio::steady_timer wake_;  // never expires; cancelled to wake the coroutine that waits on it
   boost::beast::flat_buffer buffer_;
   std::shared_ptr<ResponseStream> stream_;

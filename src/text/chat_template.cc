@@ -21,6 +21,8 @@ constexpr std::string_view kTokens[] = {"bos_token", "eos_token", "unk_token", "
                                         "pad_token", "cls_token", "mask_token"};
 
 Result<std::string> read_file(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return fail(ErrorKind::Io, path.string() + " is not a regular file");
   std::ifstream in(path, std::ios::binary);
   if (!in) return fail(ErrorKind::Io, path.string() + " cannot be read");
   return std::string(std::istreambuf_iterator<char>(in), {});

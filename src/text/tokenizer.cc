@@ -20,6 +20,8 @@ namespace {
 Result<std::string> read_file(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return fail(ErrorKind::NotFound, fmt::format("{} does not exist", path.string()));
+  // A pipe would be waited for without end.
+  if (!std::filesystem::is_regular_file(path, error)) return fail(ErrorKind::Io, fmt::format("{} is not a regular file", path.string()));
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return fail(ErrorKind::Io, fmt::format("{}: {}", path.string(), std::strerror(errno)));
   const auto size = static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0));

@@ -182,6 +182,48 @@ def test_a_model_that_is_no_folder_is_refused_with_its_name(model):
     assert status == 1 and model in text
 
 
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        (["bench", "--vocab", "0", "--url", "http://127.0.0.1:9"], "--vocab: '0'; 1 to"),
+        (["bench", "--rate", "0", "--workload", "chat"], "--rate: '0'; 0.001 to"),
+        (["bench", "--rate", "nan", "--workload", "chat"], "--rate: 'nan'; 0.001 to"),
+        (["bench", "--repetitions", "0"], "--repetitions: '0'; 1 to"),
+        (["bench", "--prompt-tokens", "-5"], "--prompt-tokens: '-5'; 1 to"),
+        (["bench", "--output-tokens", "0"], "--output-tokens: '0'; 1 to"),
+        (["bench", "--json", "/nonexistent/x.json"], "[json] cannot write /nonexistent/x.json"),
+        (["chat", "--max-tokens", "2.5"], "--max-tokens: '2.5'; 1 to"),
+        (["chat", "--seed", "3.7"], "--seed: '3.7'; 0 to"),
+        (["chat", "--temperature", "nan"], "--temperature: 'nan'; 0 to 2"),
+        (["fabricate", "0.8B", "/nonexistent/x", "--threads", "-1"], "--threads: '-1'; 1 to 1024"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_numbers_that_make_no_sense_are_refused(command, words):
+    status, text, _ = run(*command)
+    assert status in (1, 2) and words in text, text
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"])
+def test_a_pipe_in_the_models_folder_is_not_waited_for(without_weights, tmp_path, file):
+    folder = tmp_path / "model"
+    shutil.copytree(without_weights, folder)
+    (folder / file).unlink(missing_ok=True)
+    os.mkfifo(folder / file)
+    status, text, _ = run("serve", str(folder), "--device", "cpu", "--check")
+    assert status == 1 and file in text and "not a regular file" in text, text
+
+
+def test_a_tokenizer_of_another_model_is_refused_with_the_token(without_weights, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(without_weights, folder)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append({**tokenizer["added_tokens"][-1], "id": 99999, "content": "<|far|>"})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    status, text, _ = run("serve", str(folder), "--device", "cpu", "--check")
+    assert status == 1 and "99999" in text and "<|far|>" in text and "vocab_size" in text, text
+
+
 def test_inspect_matches_the_published_bytes_of_4b():
     for world, weights in ((1, 8_411_510_272), (2, 5_852_984_832)):
         status, text, _ = run("inspect", "4B", "--tp", str(world), "--json")

@@ -233,6 +233,18 @@ def test_a_body_of_unknown_coding_is_refused_and_nothing_behind_it_is_read(fake,
         assert read_response(sock) is None
 
 
+def test_a_client_that_leaves_behind_a_full_read_ahead_is_noticed(start):
+    server = start(slots=1)
+    body = json.dumps({"messages": [{"role": "user", "content": script(say="word " * 5000, delay_ms=50)}], "max_tokens": 5000}).encode()
+    sock = server.connect()
+    sock.sendall(post(body))
+    sock.sendall(b"G" * 70_000)
+    server.wait_for("vllm:num_requests_running", 1)
+    sock.close()
+    server.wait_for("vllm:num_requests_running", 0, seconds=10)
+    server.check_idle()
+
+
 def test_an_encoded_body_is_415(fake):
     with fake.connect() as sock:
         sock.sendall(post(extra="Content-Encoding: gzip\r\n"))
