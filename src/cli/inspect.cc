@@ -52,6 +52,8 @@ Result<int> inspect(const InspectFlags& flags) {
   TANDEM_ASSIGN(const std::string report,
                 memory::inspect_report(request, flags.json ? memory::ReportFormat::Json : memory::ReportFormat::Text));
   std::fputs(report.c_str(), stdout);
+  if (!flags.json && flags.tp > 1 && request.linear_attention == model::LinearAttention::Sharded)
+    std::puts("not served yet: several ranks run with replicated linear attention");
   return 0;
 }
 

@@ -33,7 +33,7 @@ Result<int> in_range(std::string_view flag, int value, int least, int most) {
 }
 
 // Where Phase 1's gates ran: several ranks serve without a warning there, and nowhere else. CPU: the fabricated small
-// geometries and the bundled model at 2 ranks, one of them at 4; CUDA: those, 0.8B and 4B at 2 ranks.
+// geometries and the bundled model at 2 and 4 ranks; CUDA: those, 0.8B and 4B at 2 ranks.
 bool gated(const ExecutorOptions& options, const model::Geometry& geometry) {
   const int world = world_of(options);
   if (world == 1) return true;

@@ -10,18 +10,18 @@
 #include "memory/page_table.h"
 #include "memory/planner.h"
 #include "model/self_check.h"
+#include "ops/gemm_table.h"
 #include "ops/metered_backend.h"
 
 namespace tandem::rank {
 
 namespace {
 
-// The sizes up to `most` that stand for all: each to 16, multiples of 16 to 256, of 256 beyond, and `most` itself. A
-// backend chooses its kernels by no finer steps (ops/cuda/linear.h).
+// The sizes up to `most` that stand for all: a backend chooses its kernels by no finer steps than its products'.
 std::vector<int> sizes_up_to(int most) {
   std::vector<int> sizes;
-  for (int size = 1; size < most; size += size < 16 ? 1 : size < 256 ? 16 : 256) sizes.push_back(size);
-  sizes.push_back(most);
+  for (int size = 1; size <= most; ++size)
+    if (ops::gemm_bucket(size) == size || size == most) sizes.push_back(size);
   return sizes;
 }
 

@@ -106,7 +106,7 @@ def test_check_says_that_nothing_would_be_refused(without_weights):
         (["--max-body-bytes", "0"], "--max-body-bytes 0; 1024 to"),
         (["--drain-seconds", "-1"], "--drain-seconds: '-1'; 0 to 86400"),
         (["--drain-seconds", "nan"], "--drain-seconds: 'nan'; 0 to 86400"),
-        (["--served-model-name", "a,,b"], "empty name"),
+        (["--served-model-name", ""], "empty name"),
         (["--port", "99999"], "--port: '99999'; 0 to 65535"),
         (["--port", "abc"], "--port: 'abc'; 0 to 65535"),
         (["--host", "no.such.host.invalid"], "cannot listen on no.such.host.invalid"),
