@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <boost/json.hpp>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
+
+#include "base/read_file.h"
 
 namespace tandem::gates {
 namespace {
@@ -43,11 +41,10 @@ FixtureFile parse(const json::value& document) {
 }  // namespace
 
 Result<FixtureFile> read_fixture(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return fail(ErrorKind::NotFound, fmt::format("[fixture] {}: {}", file.string(), std::strerror(errno)));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const Result<std::string> text = read_file(file);
+  if (!text) return fail(ErrorKind::NotFound, "[fixture] " + text.error().message);
   try {
-    const json::value document = json::parse(text);
+    const json::value document = json::parse(*text);
     if (document.at("format").as_string() != kFormat)
       return fail(ErrorKind::Unsupported, fmt::format("[fixture] {}: format {} is not {}", file.string(),
                                                       document.at("format").as_string().c_str(), kFormat));

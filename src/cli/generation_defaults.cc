@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <fstream>
-#include <iterator>
+
+#include "base/read_file.h"
 
 namespace tandem::cli {
 namespace {
@@ -30,9 +30,9 @@ Result<void> read_number(const json::object& config, const char* name, double lo
 
 Result<server::SamplingDefaults> read_sampling_defaults(const std::filesystem::path& folder) {
   server::SamplingDefaults defaults;
-  std::ifstream file(folder / "generation_config.json");
-  if (!file) return defaults;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::error_code ignored;
+  if (!std::filesystem::exists(folder / "generation_config.json", ignored)) return defaults;
+  TANDEM_ASSIGN(const std::string text, read_file(folder / "generation_config.json"));
   boost::system::error_code error;
   const json::value document = json::parse(text, error);
   if (error || !document.is_object())

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <mutex>
 #include <thread>
 
+#include "base/read_file.h"
 #include "cli/commands.h"
 #include "cli/fixture_checkpoint.h"
 #include "cli/soak/requests.h"
@@ -268,8 +267,7 @@ Result<bool> logits_round(const SoakFlags& flags, const executor::ExecutorOption
 
 Result<void> read_prompts(SoakFlags& flags, const text::Tokenizer& tokenizer) {
   if (flags.text.empty()) return {};
-  std::ifstream file(flags.text, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  TANDEM_ASSIGN(const std::string text, read_file(flags.text));
   flags.prompts = tokenizer.encode(text, text::SpecialTokens::AsText);
   if (flags.prompts.size() < static_cast<std::size_t>(kLongestPrompt))
     return fail(ErrorKind::Invalid, fmt::format("[text] {} has {} tokens; a text of at least {} works", flags.text, flags.prompts.size(), kLongestPrompt));

@@ -1,113 +1,15 @@
 """`tandem chat` at a pseudo-terminal and in a pipe: the editor's keys, commands, interruption, both kinds of model."""
 
-import fcntl
 import json
 import os
-import pathlib
-import pty
-import re
-import select
-import struct
+import signal
 import subprocess
-import sys
 import termios
 import time
 
 import pytest
-
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cases"))
-from servers import fake, path_from, script  # noqa: E402, F401
-
-TANDEM = str(path_from("TANDEM_BIN", "build/release/tandem"))
-
-
-class Terminal:
-    def __init__(self, *arguments, columns=100):
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.slave = slave  # kept open, to look at its modes
-        self.process = subprocess.Popen([TANDEM, "chat", *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), env={**os.environ, "TERM": "xterm"})
-        self.raw = ""
-
-    def read(self, seconds):
-        if not select.select([self.master], [], [], seconds)[0]:
-            return False
-        try:
-            piece = os.read(self.master, 65536)
-        except OSError:
-            return False
-        self.raw += piece.decode(errors="replace")
-        return True
-
-    def text(self, since=0):
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw[since:]).replace("\r", "")
-
-    def expect(self, words, since=0, seconds=60):
-        end = time.monotonic() + seconds
-        while words not in self.text(since):
-            assert time.monotonic() < end and (self.process.poll() is None or self.read(0.2)), (words, self.text(since)[-1500:])
-            self.read(0.2)
-        return self
-
-    def prompt(self):
-        """Until the editor waits for a key: the terminal is raw then."""
-        end = time.monotonic() + 60
-        while termios.tcgetattr(self.slave)[3] & termios.ICANON:
-            assert time.monotonic() < end, self.text()[-1500:]
-            self.read(0.02)
-        while self.read(0.05):
-            pass
-        return self
-
-    def keys(self, text):
-        os.write(self.master, text.encode())
-
-    def say(self, text, answer):
-        """A line and its answer; what came since."""
-        self.prompt()
-        since = len(self.raw)
-        self.keys(text + "\r")
-        self.expect(answer, since)
-        return since
-
-    def quit(self):
-        self.prompt().keys("/quit\r")
-        end = time.monotonic() + 20
-        while self.process.poll() is None and time.monotonic() < end:
-            self.read(0.1)
-        assert self.process.wait(5) == 0, self.text()[-1500:]
-        assert termios.tcgetattr(self.slave)[3] & termios.ECHO  # as it was
-        self.close()
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-        for end in (self.master, self.slave):
-            if end >= 0:
-                os.close(end)
-        self.master = self.slave = -1
-
-
-@pytest.fixture
-def chat(fake):
-    opened = []
-
-    def start(*arguments, **more):
-        opened.append(Terminal(*(arguments or ("--url", fake.base)), **more))
-        return opened[-1]
-
-    yield start
-    for one in opened:
-        one.close()
-
-
-def sent(terminal, tmp_path):
-    """The conversation as the program has it."""
-    file = tmp_path / "chat.json"
-    terminal.say(f"/save {file}", "saved to")
-    return json.loads(file.read_text())
+from pseudo_terminal import TANDEM, sent
+from servers import script
 
 
 def test_answers_come_and_the_conversation_is_kept(chat, tmp_path):
@@ -210,6 +112,21 @@ def test_refusals_are_told_and_the_question_is_taken_back(chat, tmp_path):
     t.say("x " + script(say="nothing", fail_after=0), "fail")
     assert sent(t, tmp_path)["messages"] == []
     t.quit()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_at_the_prompt_leaves_the_terminal_as_it_was(chat, number):
+    t = chat()
+    before = termios.tcgetattr(t.slave)
+    t.prompt().keys("half a message")
+    t.expect("half a message")
+    assert termios.tcgetattr(t.slave) != before
+    os.kill(t.process.pid, number)
+    assert t.process.wait(20) == -number
+    while t.read(0.2):
+        pass
+    assert termios.tcgetattr(t.slave) == before
+    assert t.raw.rindex("\x1b[?2004l") > t.raw.rindex("\x1b[?2004h")
 
 
 @pytest.mark.parametrize("columns", [20, 40])

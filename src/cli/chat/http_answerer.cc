@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "cli/chat/answerer.h"
+#include "cli/chat/harmless.h"
 
 namespace tandem::cli::chat {
 namespace {
@@ -177,7 +178,7 @@ class Exchange {
 Result<json::object> parse_object(std::string_view text) {
   boost::system::error_code bad;
   json::value value = json::parse(text, bad);
-  if (bad || !value.is_object()) return fail(ErrorKind::Corrupt, fmt::format("the server sent no JSON object: {}", text.substr(0, 200)));
+  if (bad || !value.is_object()) return fail(ErrorKind::Corrupt, fmt::format("the server sent no JSON object: {}", harmless(text.substr(0, 200))));
   return std::move(value.as_object());
 }
 
@@ -190,10 +191,10 @@ std::string error_message(int status, const std::string& body) {
   const auto object = parse_object(body);
   if (object) {
     const json::value* const error = object->if_contains("error");
-    if (error && error->is_object()) return text_of(error->as_object(), "message");
-    if (error && error->is_string()) return std::string(error->as_string());
+    if (error && error->is_object()) return harmless(text_of(error->as_object(), "message"));
+    if (error && error->is_string()) return harmless(std::string(error->as_string()));
   }
-  return fmt::format("the server answered {}: {}", status, body.substr(0, 300));
+  return fmt::format("the server answered {}: {}", status, harmless(body.substr(0, 300)));
 }
 
 class HttpAnswerer final : public Answerer {

@@ -7,7 +7,9 @@
 #include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
+
+#include "base/read_file.h"
+#include "cli/chat/harmless.h"
 
 namespace tandem::cli::chat {
 
@@ -33,25 +35,15 @@ std::string trim(const std::string& text) {
   return first == std::string::npos ? std::string() : text.substr(first, last - first + 1);
 }
 
-// A model's answer must not move the cursor or change the terminal: controls but line breaks and tabs go.
-std::string harmless(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-    if (c1) ++i;
-    else if ((byte >= 0x20 && byte != 0x7F) || byte == '\n' || byte == '\t') out += text[i];
-  }
-  return out;
-}
-
 }  // namespace
 
-void Session::tell(const std::string& text) const {
+void Session::tell(const std::string& said) const {
+  const std::string text = harmless(said);
   put(terminal_.colours() ? fmt::format("\x1b[2m{}\x1b[0m\n", text) : text + "\n");
 }
 
-void Session::refuse(const std::string& text) {
+void Session::refuse(const std::string& said) {
+  const std::string text = harmless(said);
   failed_ = true;
   std::fflush(stdout);
   std::fputs((terminal_.colours() ? fmt::format("\x1b[31m{}\x1b[0m\n", text) : text + "\n").c_str(), stderr);
@@ -149,21 +141,24 @@ void Session::change_setting(const std::string& rest) {
 }
 
 void Session::retry() {
+  json::array before = messages_;
   if (!messages_.empty() && messages_.back().at("role").as_string() == "assistant") messages_.pop_back();
-  if (messages_.empty()) return refuse("There is no message to answer.");
-  ask();
+  const bool asked = !messages_.empty();
+  if (!asked) refuse("There is no message to answer.");
+  if (!asked || !ask()) messages_ = std::move(before);
 }
 
 Result<void> Session::save(const std::string& file) const {
   json::object all{{"system", system_}, {"messages", messages_}};
-  if (!(std::ofstream(file) << json::serialize(all) << "\n")) return fail(ErrorKind::Io, "cannot write " + file);
+  std::ofstream out(file);
+  out << json::serialize(all) << "\n";
+  out.close();  // a full disk shows here
+  if (!out) return fail(ErrorKind::Io, "cannot write " + file);
   return {};
 }
 
 Result<void> Session::load(const std::string& file) {
-  std::ifstream in(file);
-  const std::string text((std::istreambuf_iterator<char>(in)), {});
-  if (!in && text.empty()) return fail(ErrorKind::Io, "cannot read " + file);
+  TANDEM_ASSIGN(const std::string text, read_file(file));
   boost::system::error_code bad;
   const json::value value = json::parse(text, bad);
   const auto wrong = [&file] { return fail(ErrorKind::Invalid, file + " is no conversation: {\"system\": ..., \"messages\": [{\"role\": ..., \"content\": ...}, ...]}"); };
@@ -182,7 +177,7 @@ Result<void> Session::load(const std::string& file) {
   return {};
 }
 
-void Session::ask() {
+bool Session::ask() {
   json::array all;
   if (!system_.empty()) all.push_back({{"role", "system"}, {"content", system_}});
   all.insert(all.end(), messages_.begin(), messages_.end());
@@ -212,14 +207,18 @@ void Session::ask() {
   if (!text.empty()) messages_.push_back({{"role", "assistant"}, {"content", text}});
   if (!ending) {
     if (text.empty()) messages_.pop_back();  // the question may be asked in other words
-    return refuse(ending.error().message);
+    refuse(ending.error().message);
+    return false;
   }
-  if (!terminal_.interactive()) return;
-  if (ending->reason == "interrupted") return tell("(stopped)");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - first).count();
-  std::string line = fmt::format("({} tokens", ending->completion_tokens);
-  if (ending->completion_tokens > 4 && seconds > 0) line += fmt::format(", {:.1f} a second", (ending->completion_tokens - 1) / seconds);
-  tell(line + (ending->reason == "length" ? ", cut by the limit)" : ")"));
+  if (terminal_.interactive()) tell_ending(*ending, std::chrono::duration<double>(std::chrono::steady_clock::now() - first).count());
+  return !text.empty();
+}
+
+void Session::tell_ending(const Ending& ending, double seconds) const {
+  if (ending.reason == "interrupted") return tell("(stopped)");
+  std::string line = fmt::format("({} tokens", ending.completion_tokens);
+  if (ending.completion_tokens > 4 && seconds > 0) line += fmt::format(", {:.1f} a second", (ending.completion_tokens - 1) / seconds);
+  tell(line + (ending.reason == "length" ? ", cut by the limit)" : ")"));
 }
 
 }  // namespace tandem::cli::chat

@@ -25,12 +25,17 @@ class Session {
   void help() const;
   void change_setting(const std::string& rest);
   void show_settings() const;
+  // Without a new answer the conversation stays as it was.
   void retry();
   Result<void> save(const std::string& file) const;
   Result<void> load(const std::string& file);
-  void ask();
-  void tell(const std::string& text) const;  // of the program, not of the model
-  void refuse(const std::string& text);
+  // Adds the answer to the last message. False: there is none, or only the begin of one that an error cut off.
+  bool ask();
+  // What is told behind an answer whose first piece came `seconds` ago.
+  void tell_ending(const Ending& ending, double seconds) const;
+  // Of the program, not of the model. What others put into `said` cannot control the terminal.
+  void tell(const std::string& said) const;
+  void refuse(const std::string& said);
 
   Answerer& answerer_;
   Terminal& terminal_;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
 
 #include "text/utf8.h"
 
@@ -24,24 +25,10 @@ void catch_interrupts() {
 
 namespace {
 
-// Keys come one by one and unechoed while it lives.
-class RawMode {
- public:
-  RawMode() {
-    tcgetattr(STDIN_FILENO, &before_);
-    termios raw = before_;
-    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON | BRKINT | INPCK | ISTRIP);
-    raw.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON | IEXTEN | ISIG);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-  }
-  ~RawMode() { tcsetattr(STDIN_FILENO, TCSADRAIN, &before_); }
-  RawMode(const RawMode&) = delete;
-
- private:
-  termios before_{};
-};
+// Only one RawMode lives at a time; what a signal's handler must put back stands here.
+termios g_before;
+constexpr int kDeadly[] = {SIGTERM, SIGHUP, SIGQUIT};
+constexpr std::string_view kMarkPastes = "\x1b[?2004h", kMarkNoPastes = "\x1b[?2004l";
 
 void put(std::string_view text) {
   while (!text.empty()) {
@@ -50,6 +37,61 @@ void put(std::string_view text) {
     if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
   }
 }
+
+// Leaves the shell its terminal, then lets the signal do what it does. Calls only what a handler may.
+void restore_and_die(int signal_number) {
+  tcsetattr(STDIN_FILENO, TCSANOW, &g_before);
+  put(kMarkNoPastes);
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
+}
+
+// Keys come one by one and unechoed, and pasted text marked, while it lives; also if the process is killed
+// or stopped the terminal is as it was.
+class RawMode {
+ public:
+  RawMode() {
+    tcgetattr(STDIN_FILENO, &g_before);
+    for (std::size_t i = 0; i < std::size(kDeadly); ++i) {
+      struct sigaction action {};
+      action.sa_handler = restore_and_die;
+      sigaction(kDeadly[i], nullptr, &actions_[i]);
+      if (actions_[i].sa_handler == SIG_DFL) sigaction(kDeadly[i], &action, nullptr);  // nohup's stays ignored
+    }
+    enter();
+  }
+  ~RawMode() {
+    leave();
+    put("\r\n");
+    for (std::size_t i = 0; i < std::size(kDeadly); ++i) sigaction(kDeadly[i], &actions_[i], nullptr);
+  }
+  RawMode(const RawMode&) = delete;
+
+  // Until the shell's `fg`.
+  void stop() const {
+    leave();
+    put("\r\n");
+    raise(SIGTSTP);
+    enter();
+  }
+
+ private:
+  static void enter() {
+    termios raw = g_before;
+    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON | BRKINT | INPCK | ISTRIP);
+    raw.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON | IEXTEN | ISIG);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
+    put(kMarkPastes);
+  }
+  static void leave() {
+    put(kMarkNoPastes);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &g_before);
+  }
+
+  struct sigaction actions_[std::size(kDeadly)] = {};
+};
 
 std::size_t columns() {
   winsize size{};
@@ -76,9 +118,7 @@ std::optional<std::string> Terminal::read_message(const std::string& prompt) {
   g_interrupted = false;
   if (!interactive_) return read_plain();
   const RawMode raw;
-  put("\x1b[?2004h");  // pasted text comes marked
-  auto message = read_edited(prompt);
-  put("\x1b[?2004l\r\n");
+  auto message = read_edited(prompt, [&raw] { raw.stop(); });
   if (message) history_.add(*message);
   return message;
 }
@@ -187,7 +227,7 @@ void Terminal::leaf(const std::string* entry) {
   if (entry) buffer_.set(*entry);
 }
 
-std::optional<std::string> Terminal::read_edited(const std::string& prompt) {
+std::optional<std::string> Terminal::read_edited(const std::string& prompt, const std::function<void()>& stop) {
   buffer_.set({});
   drawn_row_ = 0;
   draw(prompt);
@@ -228,6 +268,10 @@ std::optional<std::string> Terminal::read_edited(const std::string& prompt) {
         drawn_row_ = 0;
         break;
       case 0x15: buffer_.erase_to_line_begin(); break;
+      case 0x1A:  // Ctrl-Z
+        stop();
+        drawn_row_ = 0;
+        break;
       case 0x17: buffer_.erase_word_before(); break;
       case 0x10: leaf(history_.older(buffer_.text())); break;
       case 0x0E: leaf(history_.newer()); break;

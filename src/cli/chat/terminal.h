@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,9 +16,9 @@ void catch_interrupts();
 
 // Where messages are typed. On a terminal: a line editor with history; Enter sends, Alt+Enter, Ctrl-J or a
 // pasted line break makes a new line, a backslash at the end too; Ctrl-C empties the line, Ctrl-D on an
-// empty one ends. Elsewhere: plain lines; a backslash at a line's end joins the next one.
+// empty one ends, Ctrl-Z stops the process until `fg`. Elsewhere: plain lines; a backslash at a line's end joins the next one.
 //
-// Thread: one. The terminal is raw only inside read_message.
+// Thread: one. The terminal is raw only inside read_message; a process killed there leaves it as it was.
 class Terminal {
  public:
   Terminal();
@@ -30,7 +31,7 @@ class Terminal {
 
  private:
   [[nodiscard]] std::optional<std::string> read_plain();
-  [[nodiscard]] std::optional<std::string> read_edited(const std::string& prompt);
+  [[nodiscard]] std::optional<std::string> read_edited(const std::string& prompt, const std::function<void()>& stop);
   [[nodiscard]] int read_byte();
   [[nodiscard]] std::string read_character(int first);
   [[nodiscard]] std::string read_paste();

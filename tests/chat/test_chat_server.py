@@ -1,0 +1,67 @@
+"""`tandem chat --url` and servers that refuse, misbehave or keep their connections."""
+
+from pseudo_terminal import sent
+
+
+def contents(terminal, tmp_path):
+    return [message["content"] for message in sent(terminal, tmp_path)["messages"]]
+
+
+def test_loading_a_folder_is_refused_and_the_conversation_stays(chat, scripted, tmp_path):
+    t = chat("--url", scripted.base)
+    t.say("hello", "An answer.")
+    t.say(f"/load {tmp_path}", f"cannot read {tmp_path}: Is a directory")
+    t.say(f"/load {tmp_path}/none", "No such file")
+    assert contents(t, tmp_path) == ["hello", "An answer."]
+    t.say("/save /dev/full", "cannot write /dev/full")
+    t.quit()
+
+
+def test_a_failed_retry_leaves_the_conversation_as_it_was(chat, scripted, tmp_path):
+    t = chat("--url", scripted.base)
+    t.say("first", "An answer.")
+    t.say("second", "An answer.")
+    before = contents(t, tmp_path)
+    scripted.refuses(503, "busy now")
+    t.say("/retry", "busy now")
+    assert contents(t, tmp_path) == before
+
+    def breaks_off(handler):
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(handler.event("Half an"))
+        handler.close_connection = True
+
+    scripted.reply = breaks_off
+    t.say("/retry", "cut off")
+    assert contents(t, tmp_path) == before
+    scripted.says("Another one.")
+    t.say("/retry", "Another one.")
+    assert contents(t, tmp_path) == before[:3] + ["Another one."]
+    t.quit()
+
+
+EVIL = "no\x1b]0;title\x07\x1b[2J\u009b2Jway"
+
+
+def assert_harmless(raw):
+    for control in ("\x1b]", "\x07", "\x1b[2J", "\u009b"):
+        assert control not in raw
+
+
+def test_names_and_refusals_cannot_control_the_terminal(chat, scripted, tmp_path):
+    scripted.model = EVIL
+    t = chat("--url", scripted.base)
+    t.expect("]0;title")
+    scripted.refuses(400, EVIL)
+    t.say("hello", "no]0;title")
+    scripted.reply = lambda handler: handler.whole(500, EVIL.encode())
+    t.say("hello", "answered 500: no]0;title")
+    scripted.reply = lambda handler: handler.whole(200, b"data: " + EVIL.encode() + b"\n\n")
+    t.say("hello", "no JSON object: no]0;title")
+    system = tmp_path / "system.json"
+    system.write_text('{"system": "no\\u001b]0;title\\u0007", "messages": []}')
+    t.say(f"/load {system}", "0 messages loaded")
+    t.say("/system", "System prompt: no]0;title")
+    assert_harmless(t.raw)
+    t.quit()
