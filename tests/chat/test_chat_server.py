@@ -1,5 +1,8 @@
 """`tandem chat --url` and servers that refuse, misbehave or keep their connections."""
 
+import threading
+
+import pytest
 from pseudo_terminal import sent
 
 
@@ -64,4 +67,66 @@ def test_names_and_refusals_cannot_control_the_terminal(chat, scripted, tmp_path
     t.say(f"/load {system}", "0 messages loaded")
     t.say("/system", "System prompt: no]0;title")
     assert_harmless(t.raw)
+    t.quit()
+
+
+@pytest.mark.parametrize("end", ["done", "length"])
+def test_the_end_of_an_answer_is_not_the_connections(chat, scripted, tmp_path, end):
+    over = threading.Event()
+
+    def keeps_the_connection(handler):
+        body = handler.event("All of it.", "stop") + (b"data: [DONE]\n\n" if end == "done" else b"")
+        handler.send_response(200)
+        if end == "length":
+            handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+        handler.wfile.flush()
+        over.wait(120)
+        handler.close_connection = True
+
+    scripted.reply = keeps_the_connection
+    t = chat("--url", scripted.base)
+    since = t.say("hello", "All of it.")
+    assert contents(t, tmp_path) == ["hello", "All of it."]
+    assert "tokens" not in t.text(since)  # the server counts none
+    over.set()
+    t.quit()
+
+
+def test_a_body_shorter_than_its_length_is_an_error(chat, scripted, tmp_path):
+    def breaks_off(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", "5000")
+        handler.end_headers()
+        handler.wfile.write(handler.event("Half", "stop"))
+        handler.close_connection = True
+
+    scripted.reply = breaks_off
+    t = chat("--url", scripted.base)
+    t.say("hello", "closed the connection in mid-answer")
+    t.quit()
+
+
+def test_thinking_off_is_told_to_the_server(chat, scripted):
+    t = chat("--url", scripted.base)
+    t.say("one", "An answer.")
+    t.say("/settings thinking on", "thinking on")
+    t.say("two", "An answer.")
+    t.quit()
+    assert [body["chat_template_kwargs"] for body in scripted.bodies] == [{"enable_thinking": False}, {"enable_thinking": True}]
+
+
+def test_a_model_without_the_switch_is_asked_without_it(chat, scripted):
+    def refuses_the_switch(handler):
+        if "chat_template_kwargs" in scripted.bodies[-1]:
+            handler.whole(400, {"error": {"message": "chat_template_kwargs.enable_thinking is not read by this model's chat template."}})
+        else:
+            handler.whole(200, handler.event("Without it.", "stop") + b"data: [DONE]\n\n")
+
+    scripted.reply = refuses_the_switch
+    t = chat("--url", scripted.base)
+    t.say("one", "Without it.")
+    t.say("/settings thinking on", "thinking on")
+    t.say("two", "is not read by this model")
     t.quit()

@@ -114,6 +114,39 @@ def test_refusals_are_told_and_the_question_is_taken_back(chat, tmp_path):
     t.quit()
 
 
+@pytest.mark.parametrize("typed, content", [
+    (b"caf\xe9\r", "caf\ufffd"),                          # a Latin-1 terminal
+    (b"x\xff\xf5\xc0y\r", "x\ufffd\ufffd\ufffdy"),        # bytes that begin nothing
+    (b"gone\xf0\x03kept\r", "kept"),                      # Ctrl-C behind a broken character
+    (b"ab\xe6\xbc\x1b[D\x1b[DX\r", "aXb\ufffd"),          # an arrow behind one
+])
+def test_a_stray_byte_takes_no_key_with_it(chat, scripted, tmp_path, typed, content):
+    t = chat("--url", scripted.base)
+    t.prompt().keys(typed)
+    t.expect("An answer.")
+    assert sent(t, tmp_path)["messages"][0]["content"] == content
+    t.quit()
+
+
+def test_a_message_taller_than_the_terminal_is_drawn_once(chat, scripted, tmp_path):
+    t = chat("--url", scripted.base, columns=80, rows=24)
+    text = "\n".join(f"line{i:02}" for i in range(40))
+    t.prompt().keys("\x1b[200~" + text + "\x1b[201~")
+    t.expect("line39")
+    for key in "xyz":
+        since = len(t.raw)
+        t.keys(key)
+        t.expect("line39" + "xyz"[:"xyz".index(key) + 1], since)
+    assert "line16" not in t.raw and "line17" in t.raw  # 23 lines: what stays on the screen
+    since = len(t.raw)
+    t.keys("\x1b[A" * 39)
+    t.expect("line00", since)
+    t.keys("\r")
+    t.expect("An answer.", since)
+    assert sent(t, tmp_path)["messages"][0]["content"] == text + "xyz"
+    t.quit()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_at_the_prompt_leaves_the_terminal_as_it_was(chat, number):
     t = chat()

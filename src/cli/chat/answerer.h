@@ -25,7 +25,7 @@ struct Range {
 
 struct Ending {
   std::string reason;  // stop, length, interrupted
-  int prompt_tokens = 0, completion_tokens = 0;
+  int prompt_tokens = 0, completion_tokens = 0;  // 0 also where a server does not tell
 };
 
 // Gives answers to conversations. Thread: one.

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "cli/chat/answerer.h"
 #include "cli/chat/harmless.h"
@@ -83,14 +84,19 @@ class Exchange {
         TANDEM_ASSIGN(const bool moved, unchunk(to));
         if (moved) return true;
         if (last_chunk_) return false;
+      } else if (length_left_ == 0) {
+        return false;
       } else if (!raw_.empty()) {
-        to += std::exchange(raw_, {});
+        const std::size_t count = std::min(raw_.size(), length_left_.value_or(raw_.size()));
+        to.append(raw_, 0, count);
+        raw_.erase(0, count);
+        if (length_left_) *length_left_ -= count;
         return true;
       }
       TANDEM_ASSIGN(const bool got, receive());
       if (got) continue;
       if (stop_ && *stop_) return false;
-      if (chunked_) return fail(ErrorKind::Io, "the server closed the connection in mid-answer");
+      if (chunked_ || length_left_) return fail(ErrorKind::Io, "the server closed the connection in mid-answer");
       return false;
     }
   }
@@ -136,6 +142,14 @@ class Exchange {
     std::transform(head.begin(), head.end(), head.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     const std::size_t coding = head.find("\r\ntransfer-encoding:");
     chunked_ = coding != std::string::npos && head.substr(coding, head.find("\r\n", coding + 2) - coding).find("chunked") != std::string::npos;
+    constexpr std::string_view kLength = "\r\ncontent-length:";
+    if (std::size_t at = head.find(kLength); at != std::string::npos && !chunked_) {
+      at = head.find_first_not_of(" \t", at + kLength.size());
+      std::size_t length = 0;
+      const auto [stop, bad] = std::from_chars(head.data() + at, head.data() + head.size(), length);
+      if (bad != std::errc()) return fail(ErrorKind::Corrupt, "the server's Content-Length is no number");
+      length_left_ = length;
+    }
     return {};
   }
 
@@ -172,6 +186,7 @@ class Exchange {
   int status_ = 0;
   bool chunked_ = false, last_chunk_ = false, chunk_open_ = false;
   std::size_t chunk_left_ = 0;
+  std::optional<std::size_t> length_left_;  // of a body without chunks, if the server told
   std::string raw_;
 };
 
@@ -225,34 +240,51 @@ class HttpAnswerer final : public Answerer {
       if (setting_ranges().at(name).integer) body[name] = static_cast<std::int64_t>(value);
       else body[name] = value;
     }
-    if (settings.thinking) body["chat_template_kwargs"] = {{"enable_thinking", true}};
-    Exchange exchange(&stop);
-    TANDEM_TRY(exchange.begin(address_, "POST", "/v1/chat/completions", key_, json::serialize(body)));
-    Ending ending;
-    std::string received;
-    for (bool more = true; more;) {
-      TANDEM_ASSIGN(more, exchange.more(received));
-      if (stop) return Ending{.reason = "interrupted"};
-      if (exchange.status() != 200) continue;
-      std::size_t at = 0;
-      for (std::size_t end; (end = received.find('\n', at)) != std::string::npos; at = end + 1) {
-        std::string_view line = std::string_view(received).substr(at, end - at);
-        if (line.ends_with('\r')) line.remove_suffix(1);
-        if (!line.starts_with("data:")) continue;
-        line.remove_prefix(5);
-        if (line.starts_with(' ')) line.remove_prefix(1);
-        if (line != "[DONE]") TANDEM_TRY(take(line, say, ending));
-      }
-      received.erase(0, at);
+    // Off is told too: there are templates that think unless they are told not to.
+    body[kSwitches] = {{"enable_thinking", settings.thinking}};
+    Result<Ending> ending = ask(body, say, stop);
+    if (!ending && ending.error().field == kSwitches && !settings.thinking) {  // the model has no such switch
+      body.erase(kSwitches);
+      ending = ask(body, say, stop);
     }
-    if (exchange.status() != 200) return fail(ErrorKind::Invalid, error_message(exchange.status(), received));
-    if (ending.reason.empty()) return fail(ErrorKind::Corrupt, "the answer was cut off");
     return ending;
   }
 
   std::string name() const override { return model_; }
 
  private:
+  static constexpr std::string_view kSwitches = "chat_template_kwargs";
+
+  // The error of a server that does not take the switches has their name as its field.
+  Result<Ending> ask(const json::object& body, const Say& say, const std::atomic<bool>& stop) {
+    Exchange exchange(&stop);
+    TANDEM_TRY(exchange.begin(address_, "POST", "/v1/chat/completions", key_, json::serialize(body)));
+    Ending ending;
+    std::string received;
+    for (bool more = true, done = false; more && !done;) {
+      TANDEM_ASSIGN(more, exchange.more(received));
+      if (stop) return Ending{.reason = "interrupted"};
+      if (exchange.status() != 200) continue;
+      std::size_t at = 0;
+      for (std::size_t end; !done && (end = received.find('\n', at)) != std::string::npos; at = end + 1) {
+        std::string_view line = std::string_view(received).substr(at, end - at);
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (!line.starts_with("data:")) continue;
+        line.remove_prefix(5);
+        if (line.starts_with(' ')) line.remove_prefix(1);
+        done = line == "[DONE]";
+        if (!done) TANDEM_TRY(take(line, say, ending));
+      }
+      received.erase(0, at);
+    }
+    if (exchange.status() != 200) {
+      const bool switches = received.find(kSwitches) != std::string::npos || received.find("enable_thinking") != std::string::npos;
+      return fail(ErrorKind::Invalid, error_message(exchange.status(), received), switches ? std::string(kSwitches) : "");
+    }
+    if (ending.reason.empty()) return fail(ErrorKind::Corrupt, "the answer was cut off");
+    return ending;
+  }
+
   static Result<void> take(std::string_view data, const Say& say, Ending& ending) {
     TANDEM_ASSIGN(const json::object event, parse_object(data));
     if (event.contains("error")) return fail(ErrorKind::Io, error_message(200, std::string(data)));

@@ -147,6 +147,12 @@ Rows lay_out(const LineBuffer& buffer, std::string_view prompt, std::size_t colu
   return found;
 }
 
+std::size_t first_shown(const Rows& rows, std::size_t count, std::size_t before) {
+  const std::size_t least = rows.cursor_row < count ? 0 : rows.cursor_row + 1 - count;
+  const std::size_t most = std::min(rows.cursor_row, rows.rows.size() - count);
+  return std::clamp(before, least, most);
+}
+
 void History::add(const std::string& text) {
   back_ = 0;
   if (!text.empty() && (entries_.empty() || entries_.back() != text)) entries_.push_back(text);

@@ -84,6 +84,17 @@ TEST(LayOut, WideCharactersAndLineBreaksMakeRows) {
   EXPECT_EQ(rows.cursor_column, 3u);
 }
 
+TEST(FirstShown, TheCursorsRowIsAlwaysShownAndTheWindowMovesOnlyForIt) {
+  Rows rows{.rows = std::vector<std::string>(10), .cursor_row = 9, .cursor_column = 0};
+  EXPECT_EQ(first_shown(rows, 4, 0), 6u);
+  rows.cursor_row = 7;
+  EXPECT_EQ(first_shown(rows, 4, 6), 6u);
+  rows.cursor_row = 2;
+  EXPECT_EQ(first_shown(rows, 4, 6), 2u);
+  EXPECT_EQ(first_shown(rows, 10, 6), 0u);
+  EXPECT_EQ(first_shown(rows, 1, 0), 2u);
+}
+
 TEST(History, LeafsBackAndForthAndKeepsWhatWasTyped) {
   History history;
   for (const char* text : {"one", "two", "two", ""}) history.add(text);

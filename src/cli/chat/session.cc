@@ -216,9 +216,11 @@ bool Session::ask() {
 
 void Session::tell_ending(const Ending& ending, double seconds) const {
   if (ending.reason == "interrupted") return tell("(stopped)");
-  std::string line = fmt::format("({} tokens", ending.completion_tokens);
+  std::string line;
+  if (ending.completion_tokens > 0) line = fmt::format("{} tokens", ending.completion_tokens);
   if (ending.completion_tokens > 4 && seconds > 0) line += fmt::format(", {:.1f} a second", (ending.completion_tokens - 1) / seconds);
-  tell(line + (ending.reason == "length" ? ", cut by the limit)" : ")"));
+  if (ending.reason == "length") line += line.empty() ? "cut by the limit" : ", cut by the limit";
+  if (!line.empty()) tell("(" + line + ")");
 }
 
 }  // namespace tandem::cli::chat

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <iterator>
+#include <utility>
 
 #include "text/utf8.h"
 
@@ -93,9 +94,12 @@ class RawMode {
   struct sigaction actions_[std::size(kDeadly)] = {};
 };
 
-std::size_t columns() {
+winsize terminal_size() {
   winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) size = {};
+  if (size.ws_col == 0) size.ws_col = 80;
+  if (size.ws_row == 0) size.ws_row = 24;
+  return size;
 }
 
 // Whether keys wait already, as when a long text was pasted: drawing can wait for the last of them.
@@ -149,6 +153,7 @@ std::optional<std::string> Terminal::read_plain() {
 }
 
 int Terminal::read_byte() {
+  if (unread_) return *std::exchange(unread_, std::nullopt);
   unsigned char byte = 0;
   for (;;) {
     const ssize_t got = read(STDIN_FILENO, &byte, 1);
@@ -159,10 +164,14 @@ int Terminal::read_byte() {
 
 std::string Terminal::read_character(int first) {
   std::string bytes(1, static_cast<char>(first));
-  const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : first >= 0xC0 ? 1 : 0;
+  const int more = first > 0xF4 ? 0 : first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : first >= 0xC2 ? 1 : 0;
   for (int i = 0; i < more; ++i) {
     const int byte = read_byte();
     if (byte == kEnd) break;
+    if ((byte & 0xC0) != 0x80) {  // the next key
+      unread_ = byte;
+      break;
+    }
     bytes.push_back(static_cast<char>(byte));
   }
   return text::to_utf8(bytes);
@@ -191,7 +200,7 @@ std::string Terminal::read_paste() {
 
 std::string Terminal::read_escape() {
   pollfd waiting{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
-  if (poll(&waiting, 1, 50) <= 0) return {};  // the key itself
+  if (!unread_ && poll(&waiting, 1, 50) <= 0) return {};  // the key itself
   int byte = read_byte();
   if (byte == '\r' || byte == '\n') return "\r";
   if (byte == 'b' || byte == 'f') return byte == 'b' ? "1;5D" : "1;5C";
@@ -205,21 +214,24 @@ std::string Terminal::read_escape() {
   return found;
 }
 
-void Terminal::draw(const std::string& prompt) {
-  const Rows rows = lay_out(buffer_, prompt, columns());
+void Terminal::draw(const std::string& prompt, Part part) {
+  const winsize size = terminal_size();
+  const Rows rows = lay_out(buffer_, prompt, size.ws_col);
+  const std::size_t shown = part == Part::Whole ? rows.rows.size() : std::min<std::size_t>(rows.rows.size(), std::max(size.ws_row - 1, 1));
+  top_ = first_shown(rows, shown, top_);
   std::string out = "\x1b[?25l\r";
   if (drawn_row_ > 0) out += "\x1b[" + std::to_string(drawn_row_) + "A";
   out += "\x1b[J";
-  for (std::size_t i = 0; i < rows.rows.size(); ++i) {
-    if (i > 0) out += "\r\n";
+  for (std::size_t i = top_; i < top_ + shown; ++i) {
+    if (i > top_) out += "\r\n";
     if (i == 0 && colours_) out += "\x1b[1;32m" + prompt + "\x1b[0m" + rows.rows[0].substr(prompt.size());
     else out += rows.rows[i];
   }
-  if (const std::size_t up = rows.rows.size() - 1 - rows.cursor_row; up > 0) out += "\x1b[" + std::to_string(up) + "A";
+  if (const std::size_t up = top_ + shown - 1 - rows.cursor_row; up > 0) out += "\x1b[" + std::to_string(up) + "A";
   out += "\r";
   if (rows.cursor_column > 0) out += "\x1b[" + std::to_string(rows.cursor_column) + "C";
   out += "\x1b[?25h";
-  drawn_row_ = rows.cursor_row;
+  drawn_row_ = rows.cursor_row - top_;
   put(out);
 }
 
@@ -229,8 +241,8 @@ void Terminal::leaf(const std::string* entry) {
 
 std::optional<std::string> Terminal::read_edited(const std::string& prompt, const std::function<void()>& stop) {
   buffer_.set({});
-  drawn_row_ = 0;
-  draw(prompt);
+  drawn_row_ = top_ = 0;
+  draw(prompt, Part::Window);
   for (;;) {
     const int key = read_byte();
     switch (key) {
@@ -253,7 +265,7 @@ std::optional<std::string> Terminal::read_edited(const std::string& prompt, cons
         }
         while (buffer_.down()) {}
         buffer_.line_end();
-        draw(prompt);
+        draw(prompt, Part::Whole);
         return buffer_.text();
       case '\n': buffer_.insert("\n"); break;
       case 0x01: buffer_.line_begin(); break;
@@ -294,7 +306,7 @@ std::optional<std::string> Terminal::read_edited(const std::string& prompt, cons
       default:
         if (key >= 0x20) buffer_.insert(read_character(key));
     }
-    if (!keys_wait()) draw(prompt);
+    if (!unread_ && !keys_wait()) draw(prompt, Part::Window);
   }
 }
 

@@ -37,13 +37,18 @@ class Terminal {
   [[nodiscard]] std::string read_paste();
   // Of an escape sequence: its parameters and last byte, as "A", "1;5C", "200~"; "\r" for Alt+Enter.
   [[nodiscard]] std::string read_escape();
-  void draw(const std::string& prompt);
+  // While it is typed, at most as much of a message as fits the terminal, round the cursor: what has left
+  // the screen cannot be drawn over.
+  enum class Part { Window, Whole };
+  void draw(const std::string& prompt, Part part);
   void leaf(const std::string* entry);
 
   bool interactive_, colours_;
   LineBuffer buffer_;
   History history_;
-  std::size_t drawn_row_ = 0;  // where the cursor was left, from the message's first row
+  std::size_t drawn_row_ = 0;  // where the cursor was left, from the first row drawn
+  std::size_t top_ = 0;        // the message's first row drawn
+  std::optional<int> unread_;  // a byte that read_character found not to be its own
   std::string pending_;        // read ahead of plain lines
 };
 
