@@ -1,6 +1,6 @@
 # The CUDA backend: libtandem_cuda.so, loaded only for --device cuda. Compute capability 9.0 with the
 # instructions of sm_90a (wgmma, setmaxnreg).
-set(CMAKE_CUDA_ARCHITECTURES 90a)
+set(CMAKE_CUDA_ARCHITECTURES 90a-real)
 enable_language(CUDA)
 find_package(CUDAToolkit REQUIRED)
 # CMake 3.25 knows no C++20 for nvcc and ignores the standard silently.
@@ -58,7 +58,7 @@ target_include_directories(tandem_cuda PUBLIC ${CMAKE_SOURCE_DIR}/src ${CUDATool
 target_link_libraries(tandem_cuda PUBLIC tandem_ops CUDA::cudart PRIVATE tandem_flags CUDA::cublasLt)
 set_target_properties(tandem_cuda PROPERTIES CUDA_STANDARD 20 LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 target_compile_options(tandem_cuda PRIVATE
-  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -diag-suppress=554 -lineinfo -Xcompiler=-Wall>)
+  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --extended-lambda -diag-suppress=554 -lineinfo --compress-mode=size -Xcompiler=-Wall>)
 
 if(cuda_tests)
   # Runs on a GPU machine only: gates/device.sh ops. Not a CTest test here.
