@@ -75,10 +75,11 @@ KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowUp": 38, "ArrowLeft": 37, "Ar
 
 
 class Tab:
-    def __init__(self, browser, url, width=1200, height=800, dark=False, touch=False):
+    def __init__(self, browser, url, width=1200, height=800, dark=False, touch=False, beside=None):
         self.browser = browser
-        context = browser.call("Target.createBrowserContext")["browserContextId"]  # storage of its own
-        target = browser.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        # Storage of its own, or that of the tab beside it.
+        self.context = beside.context if beside else browser.call("Target.createBrowserContext")["browserContextId"]
+        target = browser.call("Target.createTarget", url="about:blank", browserContextId=self.context)["targetId"]
         self.target = target
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log"):

@@ -156,6 +156,28 @@ def test_chats_are_kept_renamed_and_deleted(tab, fake):
     assert tab.js("Object.keys(localStorage).filter(k => k.startsWith('tandem.chat.')).length") == 1
 
 
+def test_two_tabs_keep_each_others_chats(tab, browser, fake):
+    other = opened(browser, fake, beside=tab)
+    tab.send("of the first tab " + script(say="one"))
+    other.send("of the second tab " + script(say="two"))
+    assert [title[:10] for title in titles(other)] == ["of the sec", "of the fir"]
+    tab.until("document.querySelectorAll('.chat').length === 2")  # drawn without being asked
+    tab.go(fake.base + "/")
+    assert len(titles(tab)) == 2
+    other.close()
+
+
+def test_a_chat_that_does_not_fit_is_said_to_be_lost(tab):
+    tab.js("localStorage.setItem('other', 'x'.repeat(5 * 1024 * 1024 - 3000))")
+    tab.send("kept " + script(say="yes"))
+    assert tab.js("document.getElementById('not-kept').offsetParent === null")
+    tab.send("lost " + script(say="no " * 2000))
+    assert tab.js("document.getElementById('not-kept').offsetParent !== null")
+    tab.js("localStorage.removeItem('other')")
+    tab.send("kept again " + script(say="yes"))
+    assert tab.js("document.getElementById('not-kept').offsetParent === null")
+
+
 def test_a_message_is_edited_and_an_answer_asked_for_again(tab):
     tab.send("one " + script(say="answer one"))
     tab.send("two " + script(say="answer two"))
@@ -284,10 +306,12 @@ def test_every_width_and_theme_shows_everything_readably(browser, fake, size, da
     tab.click("#live-toggle")
     tab.until("document.querySelectorAll('.gauge').length === 8")
     assert tab.js("document.documentElement.scrollWidth <= innerWidth")
+    assert tab.js("(r => r.width >= 270 && r.left >= 0 && r.right <= innerWidth)(document.getElementById('live').getBoundingClientRect())")
     tab.click("#live-close")
     if size[0] < 500:
         assert tab.js("document.getElementById('chats').hidden")
         tab.click("#chats-toggle")
+        assert tab.js("document.getElementById('chats').getBoundingClientRect().width >= 270")
         tab.click(".chat")
         assert tab.js("document.getElementById('chats').hidden")  # a choice closes it
     assert not tab.problems(), tab.problems()
@@ -323,4 +347,8 @@ def test_screenshots(browser, fake, tandem):
         tab.js("document.querySelector('.turn.user .body').textContent = 'Show me some markdown.'")
         tab.js("document.getElementById('scroll').scrollTop = 0")
         tab.screenshot(folder / f"chat-page-phone-{name}.png")
+        if dark:
+            tab.click("#live-toggle")
+            tab.until("document.querySelectorAll('.gauge').length === 8")
+            tab.screenshot(folder / "chat-page-phone-live.png")
         tab.close()

@@ -29,19 +29,22 @@ function paint(theme) {
 // A chat: {id, title, named, messages}; a message: {role, content, thoughts, pieces, notes}.
 const chats = {
   list: keep.get('tandem.chats', []),  // [{id, title}], the latest first
+  refresh() { this.list = keep.get('tandem.chats', this.list); },  // other tabs write it too
   current: null,
   fresh() { return { id: Date.now().toString(36) + Math.random().toString(36).slice(2, 6), title: '', messages: [] }; },
   open(id) { return keep.get('tandem.chat.' + id, null); },
   write(chat) {
     if (!chat.messages.length || chat.deleted) return;
     if (!chat.title) chat.title = chat.messages[0].content.replace(/\s+/g, ' ').slice(0, 60);
+    this.refresh();
     this.list = [{ id: chat.id, title: chat.title }, ...this.list.filter(other => other.id !== chat.id)];
     const kept = keep.set('tandem.chat.' + chat.id, chat) ||
       keep.set('tandem.chat.' + chat.id, { ...chat, messages: chat.messages.map(({ pieces, ...rest }) => rest) });
     keep.set('tandem.chats', this.list);
-    if (!kept) say('This browser has no room left: the chat is shown, but not kept. Delete an old one.');
+    $('not-kept').hidden = kept;
   },
   rename(id, title) {
+    this.refresh();
     this.list = this.list.map(chat => (chat.id === id ? { id, title } : chat));
     keep.set('tandem.chats', this.list);
     const chat = this.current?.id === id ? this.current : this.open(id);
@@ -50,11 +53,18 @@ const chats = {
     keep.set('tandem.chat.' + id, chat);
   },
   remove(id) {
+    this.refresh();
     this.list = this.list.filter(chat => chat.id !== id);
     keep.set('tandem.chats', this.list);
     keep.drop('tandem.chat.' + id);
   },
 };
+
+addEventListener('storage', event => {
+  if (event.key !== 'tandem.chats' || document.querySelector('.rename')) return;
+  chats.refresh();
+  draw_chats();
+});
 
 function say(text) { $('status').textContent = text; }
 
