@@ -63,13 +63,13 @@ make_4b() { [ -f "$work/4b/config.json" ] || ./tandem fabricate 4B "$work/4b" >"
 # cuBLAS's kernels (nvjet), which order their tiles by means that it does not follow; those are not counted. They cannot be
 # left out beforehand: with any filter of kernels the tool itself ends by an illegal access.
 race_shares=('CudaDeltaDecode*' 'CudaDeltaChunks*' 'CudaDeltaMixer*' 'BlockTest.*-BlockTest.*Size' 'FewTokens.*-FewTokens.*EveryPlan*'
-  '-CudaDelta*:BlockTest.*:FewTokens.*:CudaSample.*Reference')
+  'CudaLinear.*' 'CudaSample.*-*Reference' '-CudaDelta*:BlockTest.*:FewTokens.*:CudaLinear.*:CudaSample.*')
 start_sanitizers() {
   sanitizer=$(found compute-sanitizer)
   [ -n "$sanitizer" ] || return
   [ -f "$work/r2-g4-untied/config.json" ] || ./tandem gate "$small" --device cuda --work "$work" >/dev/null 2>&1
   local tool tests share=0
-  check() { timeout 200 "$sanitizer" --tool "$1" --print-limit 1000 "${@:3}" >"$out/sanitize-$1-$2.txt" 2>&1; }
+  check() { timeout 150 "$sanitizer" --tool "$1" --print-limit 1000 "${@:3}" >"$out/sanitize-$1-$2.txt" 2>&1; }
   for tests in "${race_shares[@]}"; do
     check racecheck "operators-$share" ./tandem_cuda_tests --gtest_filter="$tests" &
     share=$((share + 1))
@@ -156,7 +156,7 @@ if wanted sanitize; then
       elif grep -qiE 'device not supported|unable to|not permitted' "$log" && [ "$ended" = 0 ]; then
         row "sanitize $tool, $load" note "this machine refused: $(grep -iE 'device not supported|unable to|not permitted' "$log" | head -n 1)"
       else
-        row "sanitize $tool, $load" FAIL "$((reports - foreign)) reports, $failed failed, $ended of $shares ended within 200 s"
+        row "sanitize $tool, $load" FAIL "$((reports - foreign)) reports, $failed failed, $ended of $shares ended within 150 s"
         grep -E '^=+ [A-Z]' "$log" | sort | uniq -c | sort -rn | head -n 8
       fi
     done
