@@ -73,7 +73,14 @@ def main():
     arguments.add_argument("files", nargs="+", type=pathlib.Path)
     arguments.add_argument("-o", "--out", type=pathlib.Path, default=pathlib.Path("bench.svg"))
     options = arguments.parse_args()
-    files = {file.stem: {report["workload"]: report for report in json.loads(file.read_text())} for file in options.files}
+    files = {}
+    for file in options.files:
+        try:
+            files[file.stem] = {report["workload"]: report for report in json.loads(file.read_text())}
+        except (OSError, ValueError) as error:
+            arguments.error(f"{file}: {getattr(error, 'strerror', None) or f'not JSON: {error}'}")
+        except (TypeError, KeyError):
+            arguments.error(f"{file} has no reports as `tandem bench --json` writes them")
     options.out.write_text(draw(files))
     print(f"{options.out}: {sum(map(len, files.values()))} reports")
 

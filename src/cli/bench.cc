@@ -195,13 +195,14 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--output-tokens", flags->output_tokens, "Another output length than the workload's")->check(whole_number(1, 1 << 30));
   command->add_option("--repetitions", flags->repetitions, "Another number of repetitions than the workload's")->check(whole_number(1, 1 << 30));
   command->add_flag("--shares", flags->shares, "Also print where the time of rank 0's steps goes; in process, on the CPU");
-  command->add_option("--seconds", flags->seconds, "Another duration of mixed and chat than the workload's");
+  command->add_option("--seconds", flags->seconds, "Another duration of mixed and chat than the workload's")->check(number(0.1, 86400));
   command->add_option("--json", flags->json, "Also write the figures to this file");
   command->callback([flags, &action] {
     action = [flags]() -> Result<int> {
       if (flags->url.empty()) return bench_in_process(*flags);
       if (flags->shares) return fail(ErrorKind::Unsupported, "[bench] --shares sees the steps of this process only; leave out --url", "--shares");
       TANDEM_ASSIGN(const std::unique_ptr<Target> target, make_http_target(flags->url, flags->served));
+      if (flags->served.empty()) return fail(ErrorKind::Invalid, "[served] --url needs the model's name too; --served NAME works, of those at /v1/models", "served");
       return run_all(*flags, *target, flags->vocab);
     };
   });

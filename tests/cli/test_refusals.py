@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import sys
 
 import pytest
 
@@ -191,6 +192,10 @@ def test_a_model_that_is_no_folder_is_refused_with_its_name(model):
         (["bench", "--repetitions", "0"], "--repetitions: '0'; 1 to"),
         (["bench", "--prompt-tokens", "-5"], "--prompt-tokens: '-5'; 1 to"),
         (["bench", "--output-tokens", "0"], "--output-tokens: '0'; 1 to"),
+        (["bench", "--seconds", "-1", "--workload", "mixed"], "--seconds: '-1'; 0.1 to"),
+        (["bench", "--seconds", "nan", "--workload", "mixed"], "--seconds: 'nan'; 0.1 to"),
+        (["bench", "--url", "http://127.0.0.1:9"], "--served NAME works"),
+        (["gate", "/proc/self"], "[fixture] cannot read /proc/self: Is a directory"),
         (["bench", "--json", "/nonexistent/x.json"], "[json] cannot write /nonexistent/x.json"),
         (["chat", "--max-tokens", "2.5"], "--max-tokens: '2.5'; 1 to"),
         (["chat", "--seed", "3.7"], "--seed: '3.7'; 0 to"),
@@ -240,6 +245,16 @@ def test_unknown_sizes_and_workloads_list_what_there_is():
     assert "27B" in run("inspect", "5B")[1]
     assert "batch-64" in run("bench", MODEL, "--device", "cpu", "--workload", "nope")[1]
     assert "http://HOST" in run("bench", "--url", "ftp://x", "--workload", "solo")[1]
+
+
+def test_the_plots_tool_names_the_file_that_it_cannot_draw(tmp_path):
+    cases = {"none.json": (None, "No such file"), "broken.json": ("{", "JSON"), "other.json": ('{"a": 1}', "reports")}
+    for name, (text, words) in cases.items():
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        done = subprocess.run([sys.executable, str(ROOT / "tools/plot_bench.py"), str(tmp_path / name), "-o", str(tmp_path / "x.svg")],
+                              capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and name in done.stderr and words in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
 def test_bench_measures_in_process(tmp_path):
