@@ -7,6 +7,7 @@ import pathlib
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -24,8 +25,13 @@ class Terminal:
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.slave = slave  # kept open, to look at its modes
+
+        def as_a_shell_starts_it():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # a test run under nohup hands its own on
+
         self.process = subprocess.Popen([TANDEM, "chat", *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), env={**os.environ, "TERM": "xterm"})
+                                        preexec_fn=as_a_shell_starts_it, env={**os.environ, "TERM": "xterm"})
         self.raw = ""
 
     def read(self, seconds):
