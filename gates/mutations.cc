@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ops/forwarding_backend.h"
+
 namespace tandem::gates {
 namespace {
 
@@ -29,46 +31,9 @@ constexpr MutationName kAll[] = {
 
 float silu(float x) { return x / (1.0f + std::exp(-x)); }
 
-class MutatingBackend final : public Backend {
+class MutatingBackend final : public ForwardingBackend {
  public:
-  MutatingBackend(std::unique_ptr<Backend> inner, Mutation mutation) : inner_(std::move(inner)), mutation_(mutation) {}
-
-  Result<DeviceInfo> device() override { return inner_->device(); }
-  void* stream() override { return inner_->stream(); }
-  Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) override {
-    return inner_->allocate(bytes, use, what);
-  }
-  std::span<const Allocation> allocations() const override { return inner_->allocations(); }
-  Result<LinearWeight> load_linear(std::span<const HostMatrix> parts, std::string_view what) override {
-    return inner_->load_linear(parts, what);
-  }
-  Result<LinearWeight> load_gate_up(const HostMatrix& gate, const HostMatrix& up, std::string_view what) override {
-    return inner_->load_gate_up(gate, up, what);
-  }
-  Result<EmbeddingWeight> load_embedding(const HostMatrix& table) override { return inner_->load_embedding(table); }
-  Result<LinearWeight> tie_head(const EmbeddingWeight& embedding) override { return inner_->tie_head(embedding); }
-  Result<std::vector<bf16>> read_back(const LinearWeight& weight) override { return inner_->read_back(weight); }
-  Result<void> reserve(const StepLimits& limits) override { return inner_->reserve(limits); }
-  Result<void> embed(const EmbedArgs& args) override { return inner_->embed(args); }
-  Result<void> norm(const NormArgs& args) override { return inner_->norm(args); }
-  Result<void> linear(const LinearArgs& args) override { return inner_->linear(args); }
-  Result<void> linear_swiglu(const LinearSwigluArgs& args) override { return inner_->linear_swiglu(args); }
-  Result<void> head(const HeadArgs& args) override { return inner_->head(args); }
-  Result<void> sample(const SampleArgs& args) override { return inner_->sample(args); }
-  Result<void> note_prompt() override { return inner_->note_prompt(); }
-  Result<void> store_sampled(const std::int32_t* ids) override { return inner_->store_sampled(ids); }
-  Result<std::uint64_t> end_step() override { return inner_->end_step(); }
-  Result<std::span<const TokenChoice>> wait(std::uint64_t ticket) override { return inner_->wait(ticket); }
-  Result<void> copy_to_host(void* host, const void* device, std::size_t bytes) override {
-    return inner_->copy_to_host(host, device, bytes);
-  }
-  Result<void> copy_to_device(void* device, const void* host, std::size_t bytes) override {
-    return inner_->copy_to_device(device, host, bytes);
-  }
-  Result<void> fill_bytes(void* device, std::uint8_t value, std::size_t bytes) override {
-    return inner_->fill_bytes(device, value, bytes);
-  }
-  Result<void> synchronize() override { return inner_->synchronize(); }
+  MutatingBackend(std::unique_ptr<Backend> inner, Mutation mutation) : ForwardingBackend(std::move(inner)), mutation_(mutation) {}
 
   Result<const float*> load_vector(std::span<const float> values, std::string_view what) override {
     std::vector<float> changed(values.begin(), values.end());
@@ -238,7 +203,6 @@ class MutatingBackend final : public Backend {
     return {};
   }
 
-  std::unique_ptr<Backend> inner_;
   const Mutation mutation_;
   std::vector<StepRow> rows_;
   int blocks_ = 0;

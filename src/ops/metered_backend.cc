@@ -4,32 +4,16 @@
 #include <optional>
 #include <utility>
 
+#include "ops/forwarding_backend.h"
+
 namespace tandem::ops {
 namespace {
 
-class MeteredBackend final : public Backend {
+class MeteredBackend final : public ForwardingBackend {
  public:
   MeteredBackend(std::unique_ptr<Backend> inner, std::shared_ptr<ShareMeter> meter, const Clock& clock)
-      : inner_(std::move(inner)), meter_(std::move(meter)), clock_(clock) {}
+      : ForwardingBackend(std::move(inner)), meter_(std::move(meter)), clock_(clock) {}
 
-  Result<DeviceInfo> device() override { return inner_->device(); }
-  void* stream() override { return inner_->stream(); }
-  Result<void*> allocate(std::size_t bytes, MemoryUse use, std::string_view what) override {
-    return inner_->allocate(bytes, use, what);
-  }
-  std::span<const Allocation> allocations() const override { return inner_->allocations(); }
-  Result<LinearWeight> load_linear(std::span<const HostMatrix> parts, std::string_view what) override {
-    return inner_->load_linear(parts, what);
-  }
-  Result<LinearWeight> load_gate_up(const HostMatrix& gate, const HostMatrix& up, std::string_view what) override {
-    return inner_->load_gate_up(gate, up, what);
-  }
-  Result<EmbeddingWeight> load_embedding(const HostMatrix& table) override { return inner_->load_embedding(table); }
-  Result<LinearWeight> tie_head(const EmbeddingWeight& embedding) override { return inner_->tie_head(embedding); }
-  Result<const float*> load_vector(std::span<const float> values, std::string_view what) override {
-    return inner_->load_vector(values, what);
-  }
-  Result<std::vector<bf16>> read_back(const LinearWeight& weight) override { return inner_->read_back(weight); }
   Result<void> reserve(const StepLimits& limits) override {
     weight_bytes_ = 0;
     for (const Allocation& piece : inner_->allocations())
@@ -88,8 +72,6 @@ class MeteredBackend final : public Backend {
   Result<void> sample(const SampleArgs& args) override {
     return timed(StepPart::Sampling, [&] { return inner_->sample(args); });
   }
-  Result<void> note_prompt() override { return inner_->note_prompt(); }
-  Result<void> store_sampled(const std::int32_t* ids) override { return inner_->store_sampled(ids); }
 
   Result<std::uint64_t> end_step() override {
     TANDEM_ASSIGN(const std::uint64_t ticket, inner_->end_step());
@@ -102,18 +84,6 @@ class MeteredBackend final : public Backend {
     meter_->add(step_, decode_rows_, rows_, weight_bytes_);
     return ticket;
   }
-  Result<std::span<const TokenChoice>> wait(std::uint64_t ticket) override { return inner_->wait(ticket); }
-
-  Result<void> copy_to_host(void* host, const void* device, std::size_t bytes) override {
-    return inner_->copy_to_host(host, device, bytes);
-  }
-  Result<void> copy_to_device(void* device, const void* host, std::size_t bytes) override {
-    return inner_->copy_to_device(device, host, bytes);
-  }
-  Result<void> fill_bytes(void* device, std::uint8_t value, std::size_t bytes) override {
-    return inner_->fill_bytes(device, value, bytes);
-  }
-  Result<void> synchronize() override { return inner_->synchronize(); }
 
  private:
   template <class Operator>
@@ -124,7 +94,6 @@ class MeteredBackend final : public Backend {
     return done;
   }
 
-  const std::unique_ptr<Backend> inner_;
   const std::shared_ptr<ShareMeter> meter_;
   const Clock& clock_;
   std::int64_t weight_bytes_ = 0;
