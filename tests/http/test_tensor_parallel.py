@@ -113,7 +113,7 @@ def test_an_idle_replica_uses_next_to_no_processor_time(ranks):
         return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     before = processor_seconds()
-    time.sleep(4)
+    time.sleep(4)  # what is measured: four seconds in which nobody asks anything
     used = processor_seconds() - before
     print(f"{used * 1000:.1f} ms of processor time in 4 s idle")
     assert used < within(0.08)  # 2 %
