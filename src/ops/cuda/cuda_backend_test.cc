@@ -224,77 +224,89 @@ SamplingParams random_params(Random& random) {
   return p;
 }
 
-// bf16 logits have many ties; equal logits must give equal tokens on both. Rounds take turns with raw and processed
-// logprobs. Adds to `compared` how many choices were.
-void compare_choices(int seed, int rounds, int& compared) {
-  Random random(static_cast<unsigned>(seed));
-  Pair pair(kLimits);
-  pair.reserve();
-  const int vocab = kLimits.vocab, with_token = vocab - 40;
-  for (int round = 0; round < rounds; ++round) {
-    std::vector<SamplingParams> params;
-    Requests requests(random, 8, 12);
-    for (std::size_t i = 0; i < requests.all.size(); ++i) params.push_back(random_params(random));
-    for (int step = 0; step < 6; ++step) {
-      StepMaker maker;
-      for (std::size_t i = 0; i < requests.all.size(); ++i) {
-        const bool first = step == 0;
-        maker.add(requests.all[i], first ? RowKind::Prefill : RowKind::Decode, first ? 20 : 1, first ? &params[i] : nullptr,
-                  first ? random.between(0, vocab - 30) : kLastSampled);
-        const int last = maker.total_tokens() - 1;
-        LogitRow row{.token = last, .slot = requests.all[i].slot, .position = requests.all[i].length, .step_index = step};
-        if (random.between(0, 5) == 0) row.target = random.between(0, vocab - 1);
-        row.top_logprobs = random.between(-1, 20);
-        maker.add_logits(row);
+// One request for each of `params`, over `steps` steps of logits that the device and the reference share: the choices and
+// logprobs must be equal. bf16 logits have many ties. The last row but one of step `nan_step` has a NaN. Adds to `compared`
+// how many choices were.
+struct Choices {
+  std::vector<SamplingParams> params;
+  int steps = 6, nan_step = 3, most_logprobs = 20;
+  LogprobsMode mode = LogprobsMode::Processed;
+};
+void compare_choices(Random& random, Pair& pair, const Choices& choices, int& compared) {
+  const int vocab = kLimits.vocab, with_token = vocab - 40, rows = static_cast<int>(choices.params.size());
+  Requests requests(random, rows, 12);
+  for (int step = 0; step < choices.steps; ++step) {
+    StepMaker maker;
+    for (std::size_t i = 0; i < requests.all.size(); ++i) {
+      const bool first = step == 0;
+      maker.add(requests.all[i], first ? RowKind::Prefill : RowKind::Decode, first ? 20 : 1, first ? &choices.params[i] : nullptr,
+                first ? random.between(0, vocab - 30) : kLastSampled);
+      const int last = maker.total_tokens() - 1;
+      LogitRow row{.token = last, .slot = requests.all[i].slot, .position = requests.all[i].length, .step_index = step};
+      if (choices.steps > 1 && random.between(0, 5) == 0) row.target = random.between(0, vocab - 1);
+      row.top_logprobs = random.between(-1, choices.most_logprobs);
+      maker.add_logits(row);
+    }
+    pair.begin(maker.view());
+    auto logits = random.floats(static_cast<std::int64_t>(rows) * vocab, 2.5f);
+    for (float& l : logits) l = round_bf16(l);
+    if (step == choices.nan_step) logits[static_cast<std::size_t>((rows - 2) * vocab + 17)] = NAN;
+    Mirror<float> device_logits(*pair.cuda, logits);
+    Mirror<std::int32_t> ids(*pair.cuda, std::vector<std::int32_t>(static_cast<std::size_t>(rows), -7));
+    EXPECT_OK(pair.cuda->note_prompt());
+    EXPECT_OK(pair.reference->note_prompt());
+    EXPECT_OK(pair.cuda->sample({dense(device_logits.device, rows, vocab), ids.device, 0, with_token, choices.mode}));
+    EXPECT_OK(pair.reference->sample({dense(logits.data(), rows, vocab), ids.host.data(), 0, with_token, choices.mode}));
+    EXPECT_OK(pair.cuda->store_sampled(ids.device));
+    EXPECT_OK(pair.reference->store_sampled(ids.host.data()));
+    const auto ticket = pair.cuda->end_step();
+    const auto reference_ticket = pair.reference->end_step();
+    const auto got = pair.cuda->wait(*ticket).value();
+    const auto want = pair.reference->wait(*reference_ticket).value();
+    ASSERT_EQ(got.size(), want.size());
+    EXPECT_EQ(ids.pull(), ids.host);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      ASSERT_EQ(got[i].id, want[i].id) << "step " << step << " row " << i;
+      ASSERT_EQ(got[i].non_finite, want[i].non_finite);
+      if (want[i].non_finite) continue;
+      ASSERT_EQ(got[i].logprob, want[i].logprob);
+      ASSERT_EQ(got[i].top_count, want[i].top_count);
+      for (int n = 0; n < want[i].top_count; ++n) {
+        ASSERT_EQ(got[i].top_ids[static_cast<std::size_t>(n)], want[i].top_ids[static_cast<std::size_t>(n)]);
+        ASSERT_EQ(got[i].top_logprobs[static_cast<std::size_t>(n)], want[i].top_logprobs[static_cast<std::size_t>(n)]);
       }
-      const auto rows = static_cast<int>(requests.all.size());
-      pair.begin(maker.view());
-      auto logits = random.floats(static_cast<std::int64_t>(rows) * vocab, 2.5f);
-      for (float& l : logits) l = round_bf16(l);
-      if (step == 3) logits[static_cast<std::size_t>(2 * vocab + 17)] = NAN;
-      Mirror<float> device_logits(*pair.cuda, logits);
-      Mirror<std::int32_t> ids(*pair.cuda, std::vector<std::int32_t>(static_cast<std::size_t>(rows), -7));
-      for (const LogprobsMode mode : {round % 2 ? LogprobsMode::Raw : LogprobsMode::Processed}) {
-        EXPECT_OK(pair.cuda->note_prompt());
-        EXPECT_OK(pair.reference->note_prompt());
-        EXPECT_OK(pair.cuda->sample({dense(device_logits.device, rows, vocab), ids.device, 0, with_token, mode}));
-        EXPECT_OK(pair.reference->sample({dense(logits.data(), rows, vocab), ids.host.data(), 0, with_token, mode}));
-      }
-      EXPECT_OK(pair.cuda->store_sampled(ids.device));
-      EXPECT_OK(pair.reference->store_sampled(ids.host.data()));
-      const auto ticket = pair.cuda->end_step();
-      const auto reference_ticket = pair.reference->end_step();
-      const auto got = pair.cuda->wait(*ticket).value();
-      const auto want = pair.reference->wait(*reference_ticket).value();
-      ASSERT_EQ(got.size(), want.size());
-      EXPECT_EQ(ids.pull(), ids.host);
-      for (std::size_t i = 0; i < want.size(); ++i) {
-        ASSERT_EQ(got[i].id, want[i].id) << "round " << round << " step " << step << " row " << i;
-        ASSERT_EQ(got[i].non_finite, want[i].non_finite);
-        if (want[i].non_finite) continue;
-        ASSERT_EQ(got[i].logprob, want[i].logprob);
-        ASSERT_EQ(got[i].top_count, want[i].top_count);
-        for (int n = 0; n < want[i].top_count; ++n) {
-          ASSERT_EQ(got[i].top_ids[static_cast<std::size_t>(n)], want[i].top_ids[static_cast<std::size_t>(n)]);
-          ASSERT_EQ(got[i].top_logprobs[static_cast<std::size_t>(n)], want[i].top_logprobs[static_cast<std::size_t>(n)]);
-        }
-        ++compared;
-      }
+      ++compared;
     }
   }
 }
 
 TEST(CudaSample, ChoosesTheSameTokensAsTheReference) {
+  Random random(50);
+  Pair pair(kLimits);
+  pair.reserve();
   int compared = 0;
-  compare_choices(50, 30, compared);
+  for (int round = 0; round < 30; ++round) {
+    Choices choices{.mode = round % 2 ? LogprobsMode::Raw : LogprobsMode::Processed};
+    for (int i = 0; i < 8; ++i) choices.params.push_back(random_params(random));
+    compare_choices(random, pair, choices, compared);
+  }
   EXPECT_GT(compared, 1000);
 }
 
-// Few enough for compute-sanitizer's racecheck (gates/device.sh).
-TEST(CudaSample, ChoosesTheSameTokensInEitherLogprobsMode) {
+// Every pass over the scores that the sampler has, in one launch: racecheck (gates/device.sh) needs seconds for each.
+TEST(CudaSample, EveryPathInOneStepEqualsTheReference) {
+  Random random(51);
+  Pair pair(kLimits);
+  pair.reserve();
   int compared = 0;
-  compare_choices(51, 2, compared);
-  EXPECT_GT(compared, 40);
+  compare_choices(random, pair,
+                  {.params = {{.temperature = 0.0f, .repetition_penalty = 1.3f, .min_tokens = 2, .stop_ids = {5, 9}},
+                              {.temperature = 0.8f, .top_k = 20, .min_p = 0.05f, .seed = 7},
+                              {.temperature = 0.9f, .seed = 8},  // its logits have the NaN
+                              {.temperature = 1.1f, .top_p = 0.7f, .presence_penalty = 0.5f, .seed = 9, .logit_bias = {{40, 3.0f}}}},
+                   .steps = 1, .nan_step = 0, .most_logprobs = 2, .mode = LogprobsMode::Raw},
+                  compared);
+  EXPECT_EQ(compared, 3);
 }
 
 TEST(CudaEmbedAndHead, EqualTheReference) {
