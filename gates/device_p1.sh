@@ -3,10 +3,10 @@
 # end: gate, backend, degree, result, figure. Logs lie under $OUT (default: a new folder in the system's temporary one).
 #
 #   gates/device_p1.sh                every part
-#   gates/device_p1.sh comm hf        these parts: comm, ranks, hf, refusals, smoke, faults, bench
+#   gates/device_p1.sh comm hf        these parts: comm, ranks, hf, soak, refusals, smoke, faults, bench
 set -uo pipefail
 cd "$(dirname "$0")/.."
-parts=${*:-comm ranks hf refusals smoke faults bench}
+parts=${*:-comm ranks hf soak refusals smoke faults bench}
 out=${OUT:-$(mktemp -d)}
 work=${WORK:-$(mktemp -d)}
 mkdir -p "$out" "$work"
@@ -48,6 +48,20 @@ if has hf; then
       [ "$result" = pass ] || tail -n 4 "$log"
     done
   done
+fi
+
+# Name, file, flags of one soak on two ranks.
+soak() {
+  local name=$1 log=$out/p1-$2.txt
+  shift 2
+  timeout 100 ./tandem soak --work "$work" --device cuda --tp 2 --reserve-memory 60G --rounds 3 "$@" >"$log" 2>&1 && result=pass || result=FAIL
+  row "$name" TP2 "$result" "$(grep -c 'SAME' "$log") of 3 rounds; $(grep -oE 'apart by [0-9.]+ (of [0-9.]+ )?in the mean' "$log" | sort | tail -n 1)"
+  [ "$result" = pass ] || tail -n 5 "$log"
+}
+if has soak; then
+  soak "soak beside others = alone" soak-alone --fixture gates/fixtures/r2-g4-untied.json --against device --requests 60
+  soak "soak, logits of one rank" soak-logits --fixture gates/fixtures/r2-g4-untied.json --against one-rank --rule logits --requests 60
+  soak "soak, tokens of one rank" soak-tokens --fixture gates/fixtures/soak/r2-g4-calm.json --against one-rank --requests 60
 fi
 
 for part in refusals smoke faults; do

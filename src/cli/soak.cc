@@ -29,7 +29,8 @@ constexpr char kExamples[] =
     "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cuda --against device     beside others = alone\n"
     "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cuda --rule logits        the CPU's operators\n"
     "  tandem soak --fixture gates/fixtures/tandem-tiny.json --text gates/fixtures/tandem-tiny.txt --device cuda\n"
-    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --against reference";
+    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --against reference\n"
+    "  tandem soak --fixture gates/fixtures/r2-g4-untied.json --device cpu --tp 2 --rule logits --against one-rank   TP2 = TP1";
 
 // Near-ties lie within this, or within 3 x the gate's floor where that is more.
 constexpr double kLeastTolerance = 0.05;
@@ -49,7 +50,8 @@ struct SoakFlags {
   std::vector<TokenId> prompts;   // --text, in tokens
 };
 
-// The shapes of engine that take turns: chunks of one page, of two, and as large as they come.
+// The shapes of engine that take turns: chunks of one page, of two, and as large as they come. Mixed steps only where the
+// replica allows them (not on several ranks).
 struct Shape {
   int slots, step_tokens, mixed_tokens;
   bool mixed;
@@ -91,7 +93,8 @@ class Client final : public engine::EventSink {
   std::optional<Error> failure_;
 };
 
-Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::ExecutorOptions options, const Shape& shape, const text::Tokenizer& tokenizer) {
+Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::ExecutorOptions options, Shape shape, const text::Tokenizer& tokenizer) {
+  shape.mixed = shape.mixed && options.mixed.value_or(true);
   options.max_requests = shape.slots;
   options.max_step_tokens = shape.step_tokens;
   options.max_mixed_tokens = shape.mixed_tokens + (shape.mixed ? 0 : shape.slots);
@@ -196,6 +199,7 @@ struct Round {
 Result<Round> run_together(const SoakFlags& flags, executor::ExecutorOptions options, const text::Tokenizer& tokenizer, int number,
                            const std::vector<Planned>& planned, std::mt19937& random) {
   Round round{.number = number, .shape = kShapes[static_cast<std::size_t>(number) % std::size(kShapes)]};
+  round.shape.mixed = round.shape.mixed && options.mixed.value_or(true);
   round.recorded = options.record_decode = options.record_decode && number % 2 == 0;
   TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, options, round.shape, tokenizer));
   TANDEM_ASSIGN(round.clients, run_together(*engine, planned, random, round.shape.slots));
@@ -284,14 +288,19 @@ Result<int> run_soak(SoakFlags flags) {
     return fail(ErrorKind::Invalid, "[rule] logits are judged by a fixture's floor; --fixture FILE works");
   }
   TANDEM_ASSIGN(const PlannedReplica asked, plan_replica(flags.replica));
-  const Replica& replica = asked.options;
-  TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(replica.executor.model));
+  executor::ExecutorOptions device = asked.options.executor;
+  device.mixed = asked.plan.mixed;
+  TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(device.model));
   TANDEM_TRY(read_prompts(flags, tokenizer));
-  executor::ExecutorOptions lone = replica.executor;
-  if (flags.against != "device") {
+  executor::ExecutorOptions lone = device;
+  if (flags.against == "one-rank") {
+    lone.devices.ordinals.resize(1);
+    lone.mixed.reset();
+  } else if (flags.against != "device") {
     lone.devices = {.kind = rank::DeviceKind::Cpu,
                     .ops = flags.against == "reference" ? rank::OpsKind::Reference : rank::OpsKind::Fast,
                     .cpu_threads = flags.replica.cpu_threads};
+    lone.mixed.reset();
     lone.reserve_bytes.reset();
     lone.record_decode = false;
     lone.max_in_flight = 1;
@@ -300,7 +309,7 @@ Result<int> run_soak(SoakFlags flags) {
   bool all = true;
   for (int round = 0; round < flags.rounds; ++round) {
     const auto run = flags.rule == "logits" ? logits_round : same_round;
-    TANDEM_ASSIGN(const bool good, run(flags, replica.executor, *engine, tokenizer, round));
+    TANDEM_ASSIGN(const bool good, run(flags, device, *engine, tokenizer, round));
     all = all && good;
   }
   TANDEM_TRY(engine->stop());
@@ -314,8 +323,8 @@ void add_soak(CLI::App& app, Action& action) {
   CLI::App* const command = app.add_subcommand("soak", kExamples);
   flags->replica.add(*command);
   flags->replica.log_level = "warn";
-  command->add_option("--against", flags->against, "Whose answers count: the CPU's fast or reference operators, or the device itself alone")
-      ->check(CLI::IsMember({"fast", "reference", "device"}))->capture_default_str();
+  command->add_option("--against", flags->against, "Whose answers count: one rank of the CPU's fast or reference operators, one rank of the device, or the device itself, all ranks, alone")
+      ->check(CLI::IsMember({"fast", "reference", "one-rank", "device"}))->capture_default_str();
   command->add_option("--rule", flags->rule, "same: ids and ends; logits: every token's 8 best logprobs, given the same tokens")
       ->check(CLI::IsMember({"same", "logits"}))->capture_default_str();
   command->add_option("--text", flags->text, "Prompts are slices of this text, not random ids");
