@@ -26,6 +26,9 @@ CLI::Validator within(Number least, Number most) {
 
 CLI::Validator whole_number(std::int64_t least, std::int64_t most) { return within(least, most); }
 CLI::Validator number(double least, double most) { return within(least, most); }
+CLI::Validator not_empty() {
+  return CLI::Validator([](std::string& text) -> std::string { return text.empty() ? "the value is empty; leave the flag out for its default" : ""; }, "");
+}
 CLI::Validator deadline_seconds() { return number(0.001, 1e6); }
 
 }  // namespace tandem::cli

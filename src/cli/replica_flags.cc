@@ -71,6 +71,13 @@ Result<void> check_features(const ReplicaFlags& flags, const rank::DeviceChoice&
   return {};
 }
 
+// Of the options from number `first` on.
+void refuse_empty_values(CLI::App& app, std::size_t first) {
+  const std::vector<CLI::Option*> options = app.get_options();
+  for (std::size_t i = first; i < options.size(); ++i)
+    if (options[i]->get_expected_min() > 0) options[i]->check(not_empty());
+}
+
 // "80G" or "80G,40G"; none of an empty text.
 Result<std::vector<std::int64_t>> parse_sizes(const std::string& text, std::string_view flag) {
   std::vector<std::int64_t> sizes;
@@ -102,11 +109,13 @@ void ReplicaFlags::add_ranks(CLI::App& app) {
       ->check(CLI::IsMember({"fast", "reference"}))->capture_default_str();
   app.add_option("--cpu-threads", cpu_threads, "Threads of each CPU rank (default cores / ranks)");
   app.add_option("--cpu-isa", cpu_isa, "Use at most: scalar, avx2, avx512, avx512bf16 or amx");
+  refuse_empty_values(app, 0);
 }
 
 void ReplicaFlags::add(CLI::App& app) {
   app.add_option("model", model, "Folder with config.json, tokenizer.json and safetensors; none: the bundled model");
   add_ranks(app);
+  const std::size_t ranks = app.get_options().size();
   app.add_option("--max-requests", max_requests, "Requests that hold state at once (default 8 on CPU, 64 on CUDA)");
   app.add_option("--max-context", max_context, "Tokens of one request, prompt and completion (default: the model's, as memory allows)");
   app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");
@@ -138,6 +147,7 @@ void ReplicaFlags::add(CLI::App& app) {
   app.add_flag("--debug-nan-fill", nan_fill, "Fill memory that no request holds with NaN")->group("Debugging");
   app.add_option("--debug-take-memory", take_memory, "Take this much away from each rank after it has loaded, as in 0,2G")->group("Debugging");
   app.add_option("--fault", faults, "Fail on purpose, as in kind=hang,rank=1,step=30 (see executor/fault_flag.h)")->group("Debugging");
+  refuse_empty_values(app, ranks);
 }
 
 Result<Replica> to_options(const ReplicaFlags& flags) {
@@ -180,7 +190,7 @@ Result<Replica> to_options(const ReplicaFlags& flags) {
   e.record_decode = flags.cuda_graphs != "off" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() == 1;
   if (flags.cuda_graphs == "auto" && e.devices.kind == rank::DeviceKind::Cuda && e.devices.ordinals.size() > 1)
     log_info("[cuda-graphs] auto: steps run eager with {} ranks", e.devices.ordinals.size());
-  TANDEM_ASSIGN(e.faults, executor::arm_faults(flags.faults));
+  TANDEM_ASSIGN(e.faults, executor::arm_faults(flags.faults, static_cast<int>(e.devices.ordinals.size())));
 
   const bool cuda = e.devices.kind == rank::DeviceKind::Cuda;
   replica.engine.default_max_tokens = flags.default_max_tokens.value_or(cuda ? kCudaDefaultMaxTokens : kCpuDefaultMaxTokens);

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <thread>
@@ -38,6 +39,7 @@ constexpr std::array<std::string_view, 11> kKinds = {
 constexpr std::array<std::string_view, 8> kCommands = {"Open",     "Load", "WarmUp",       "Measure",
                                                        "Allocate", "Ping", "DropRequests", "Shutdown"};
 constexpr std::string_view kStep = "RunStep";
+constexpr std::uint64_t kMostNumber = 1'000'000'000;
 
 struct Fault {
   std::string spec;
@@ -128,23 +130,24 @@ class ArmedFaults final : public rank::Faults {
 Result<std::uint64_t> parse_number(std::string_view spec, std::string_view key, std::string_view text) {
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc{} && end == text.data() + text.size() && value <= 1'000'000'000) return value;
-  return fail(ErrorKind::Invalid,
-              fmt::format("[fault] {} = {} in '{}'; a number from 0 works", key, text, spec), "--fault");
+  if (error == std::errc{} && end == text.data() + text.size() && value <= kMostNumber) return value;
+  return fail(ErrorKind::Invalid, fmt::format("[fault] {} = {} in '{}'; 0 to {} works", key, text, spec, kMostNumber), "--fault");
 }
 
-Result<void> parse(Fault& fault) {
+Result<void> parse(Fault& fault, int world) {
   const std::string_view spec = fault.spec;
   const auto refuse = [&](std::string what) {
     return fail(ErrorKind::Invalid, fmt::format("[fault] '{}': {}", spec, what), "--fault");
   };
   bool has_kind = false, has_rank = false, has_place = false;
+  std::set<std::string_view> seen;
   for (std::string_view rest = spec; !rest.empty();) {
     const std::string_view item = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), item.size() + 1));
     const std::size_t equals = item.find('=');
     if (equals == std::string_view::npos) return refuse(fmt::format("{} is not name=value", item));
     const std::string_view key = item.substr(0, equals), value = item.substr(equals + 1);
+    if (!seen.insert(key).second) return refuse(fmt::format("{} stands there twice", key));
     if (key == "kind") {
       const auto* const found = std::find(kKinds.begin(), kKinds.end(), value);
       if (found == kKinds.end())
@@ -153,6 +156,8 @@ Result<void> parse(Fault& fault) {
       has_kind = true;
     } else if (key == "rank") {
       TANDEM_ASSIGN(const std::uint64_t rank, parse_number(spec, key, value));
+      if (rank >= static_cast<std::uint64_t>(world))
+        return refuse(fmt::format("rank = {} of {} ranks; 0 to {} works", rank, world, world - 1));
       fault.rank = static_cast<int>(rank);
       has_rank = true;
     } else if (key == "step") {
@@ -174,19 +179,21 @@ Result<void> parse(Fault& fault) {
     }
   }
   if (!has_kind || !has_rank || !has_place) return refuse("kind, rank, and step or command are needed");
+  if (seen.contains("step") && seen.contains("command"))
+    return refuse("step counts RunStep commands and command is one of the others; only one of them works");
   if (fault.kind == Kind::Nan && fault.command != kStep) return refuse("nan needs a step");
   return {};
 }
 
 }  // namespace
 
-Result<std::shared_ptr<rank::Faults>> arm_faults(std::span<const std::string> specs) {
+Result<std::shared_ptr<rank::Faults>> arm_faults(std::span<const std::string> specs, int world) {
   if (specs.empty()) return std::shared_ptr<rank::Faults>();
   std::vector<Fault> faults;
   for (const std::string& spec : specs) {
     Fault& fault = faults.emplace_back();
     fault.spec = spec;
-    TANDEM_TRY(parse(fault));
+    TANDEM_TRY(parse(fault, world));
     log_warn("[fault] armed: {}. This process will fail on purpose", spec);
   }
   return std::make_shared<ArmedFaults>(std::move(faults));

@@ -30,7 +30,9 @@ namespace tandem::executor {
 // Measure, Allocate, Ping, DropRequests, Shutdown), its first one. Several specs may be armed.
 // Every armed and every fired fault is a warning in the log.
 //
+// A spec that could never fire is refused: a rank that the `world` ranks do not have, a name twice, step beside command.
+//
 // Null for no specs. Error: Invalid, with the spec and what works.
-[[nodiscard]] Result<std::shared_ptr<rank::Faults>> arm_faults(std::span<const std::string> specs);
+[[nodiscard]] Result<std::shared_ptr<rank::Faults>> arm_faults(std::span<const std::string> specs, int world);
 
 }  // namespace tandem::executor

@@ -29,15 +29,21 @@ TEST(FaultFlag, RefusesWhatItDoesNotKnow) {
       {"kind=error,rank=0,step=1,when=now", "when is unknown"},
       {"kind=error,rank", "rank is not name=value"},
       {"kind=nan,rank=0,command=Load", "nan needs a step"},
+      {"kind=hang,rank=2,step=1", "rank = 2 of 2 ranks; 0 to 1 works"},
+      {"kind=hang,rank=99,command=Load", "rank = 99 of 2 ranks"},
+      {"kind=error,rank=0,command=Load,step=3", "only one of them works"},
+      {"kind=error,kind=hang,rank=0,step=3", "kind stands there twice"},
+      {"kind=error,rank=0,step=1,step=3", "step stands there twice"},
+      {"kind=error,rank=0,step=99999999999", "0 to 1000000000 works"},
   };
   for (const auto& [spec, message] : cases) {
     const std::string specs[] = {spec};
-    const auto refused = arm_faults(specs);
+    const auto refused = arm_faults(specs, 2);
     ASSERT_FALSE(refused.has_value()) << spec;
     EXPECT_EQ(refused.error().field, "--fault");
     EXPECT_THAT(refused.error().message, HasSubstr(message));
   }
-  EXPECT_EQ(*arm_faults({}), nullptr);
+  EXPECT_EQ(*arm_faults({}, 1), nullptr);
 }
 
 struct Played {
@@ -49,7 +55,7 @@ struct Played {
 // Starts two ranks with the fault, and runs steps and drops until something fails.
 Played play(const std::string& spec) {
   const std::string specs[] = {spec};
-  auto faults = arm_faults(specs);
+  auto faults = arm_faults(specs, 2);
   EXPECT_TRUE(faults.has_value()) << faults.error().message;
   RankExecutorOptions options = fake_options(std::make_shared<FakeWorld>(2));
   options.faults = *faults;

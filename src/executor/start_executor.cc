@@ -78,9 +78,10 @@ Result<std::vector<std::int64_t>> device_bytes(const ExecutorOptions& options) {
   if (bytes.size() == 1) bytes.resize(world, bytes.front());
   if (!bytes.empty() && bytes.size() != world) {
     return fail(ErrorKind::Invalid,
-                fmt::format("[start] {} memory sizes for {} ranks; give one, or one for each rank",
-                            bytes.size(), world));
+                fmt::format("[start] --memory has {} sizes for {} ranks; give one, or one for each rank", bytes.size(), world), "--memory");
   }
+  for (const std::int64_t size : bytes)
+    if (size <= 0) return fail(ErrorKind::Invalid, fmt::format("[start] --memory = {}; 1 or more works", size), "--memory");
   if (!on_cuda(options)) {
     const auto share = static_cast<std::int64_t>(ops::host_memory_size().free_bytes / world);
     bytes.resize(world, share);
@@ -114,11 +115,11 @@ Result<model::Geometry> check_start(const ExecutorOptions& options) {
     return fail(ErrorKind::Unsupported,
                 fmt::format("[tp] --cuda-graphs on with {} ranks; --cuda-graphs auto (eager) or off works, or one rank", world), "--cuda-graphs");
   }
-  if (options.linear_attention == model::LinearAttention::Sharded && world > 1) {
+  if (options.linear_attention == model::LinearAttention::Sharded) {
     return fail(
         ErrorKind::Unsupported,
-        fmt::format("[tp] --linear-attention sharded with {} ranks; --linear-attention replicated works",
-                    world),
+        fmt::format("[tp] --linear-attention sharded with {} {}; --linear-attention replicated works", world,
+                    world == 1 ? "rank" : "ranks"),
         "--linear-attention");
   }
 

@@ -327,7 +327,9 @@ TEST(StartRefusals, NameTheOptionItsValueAndWhatWorks) {
        [](auto& o) {
          o.taken_bytes = {1, 2};
        }},
-      {"2 memory sizes for 1 ranks",
+      {"--linear-attention sharded with 1 rank;", [](auto& o) { o.linear_attention = model::LinearAttention::Sharded; }},
+      {"--memory = 0; 1 or more works", [](auto& o) { o.memory_bytes = {0}; }},
+      {"--memory has 2 sizes for 1 ranks",
        [](auto& o) {
          o.memory_bytes = {1, 2};
        }},
