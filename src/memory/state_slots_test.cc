@@ -26,6 +26,22 @@ TEST(StateSlots, AFullPoolLetsTheRequestWait) {
   EXPECT_EQ(slots.acquire(RequestId{1}).error().kind, ErrorKind::Duplicate);
 }
 
+// B004: the slot of padding rows, numbered as the capacity, is no request's, and there is no other number
+// that means none.
+TEST(StateSlots, EveryRequestsSlotLiesBelowTheSlotForPadding) {
+  for (const int capacity : {1, 2, 3, 4, 8, 64}) {
+    StateSlots slots(capacity);
+    const SlotId padding{slots.capacity()};
+    for (int i = 0; i < capacity; ++i) {
+      const auto slot = slots.acquire(RequestId{static_cast<std::uint64_t>(i) + 1});
+      ASSERT_TRUE(slot);
+      EXPECT_EQ(*slot, SlotId{i});  // number zero is one of them
+      EXPECT_LT(*slot, padding);
+    }
+    EXPECT_EQ(slots.acquire(RequestId{1000}).error().kind, ErrorKind::Capacity);  // an error, not a number
+  }
+}
+
 TEST(StateSlots, ASlotNeverMovesWhileItIsHeld) {  // proves R4.7
   StateSlots slots(3);
   for (std::uint64_t id = 1; id <= 3; ++id) ASSERT_TRUE(slots.acquire(RequestId{id}));

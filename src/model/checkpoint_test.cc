@@ -1,8 +1,12 @@
 #include "model/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <array>
 
 #include "model/testing.h"
 
@@ -284,7 +288,25 @@ TEST(Checkpoint, LinksAreFollowedAndBrokenOnesNamed) {  // B180
   c.expect_refused({kFirst, "Too many levels"});
 }
 
-TEST(Checkpoint, APipeAndAnUnreadableFileAreRefusedAtOnce) {
+// While it lives, this thread reads no file that its owner may not read, even as the superuser.
+class WithoutPrivilegedReads {
+ public:
+  WithoutPrivilegedReads() {
+    EXPECT_EQ(::syscall(SYS_capget, &header_, before_.data()), 0);
+    auto less = before_;
+    less[0].effective &= ~((1u << CAP_DAC_OVERRIDE) | (1u << CAP_DAC_READ_SEARCH));
+    EXPECT_EQ(::syscall(SYS_capset, &header_, less.data()), 0);
+  }
+  ~WithoutPrivilegedReads() { EXPECT_EQ(::syscall(SYS_capset, &header_, before_.data()), 0); }
+  WithoutPrivilegedReads(const WithoutPrivilegedReads&) = delete;
+  WithoutPrivilegedReads& operator=(const WithoutPrivilegedReads&) = delete;
+
+ private:
+  __user_cap_header_struct header_{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> before_{};
+};
+
+TEST(Checkpoint, APipeAndAnUnreadableFileAreRefusedAtOnce) {  // B180
   Case c;
   c.write_single();
   fs::remove(c.path("model.safetensors"));
@@ -293,11 +315,15 @@ TEST(Checkpoint, APipeAndAnUnreadableFileAreRefusedAtOnce) {
   fs::remove(c.path("model.safetensors"));
   c.write_single();
   fs::permissions(c.path("model.safetensors"), fs::perms::none);
-  if (::geteuid() == 0) {
-    c.expect_loads();  // the superuser reads everything
-  } else {
-    c.expect_refused({"model.safetensors cannot be opened: Permission denied"});
-  }
+  const WithoutPrivilegedReads none;
+  c.expect_refused({"model.safetensors cannot be opened: Permission denied"});
+  fs::permissions(c.path("model.safetensors"), fs::perms::owner_read);
+  c.expect_loads();
+  // The same behind a link: both names are told.
+  fs::rename(c.path("model.safetensors"), c.path("blob"));
+  fs::create_symlink("blob", c.path("model.safetensors"));
+  fs::permissions(c.path("blob"), fs::perms::none);
+  c.expect_refused({"model.safetensors is a link to blob, which cannot be opened: Permission denied"});
 }
 
 TEST(Checkpoint, AMisalignedTensorIsRefused) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -212,6 +213,36 @@ TEST(Scheduler, ARequestCancelledBetweenChunksIsDroppedAndItsPagesAreFree) {
   EXPECT_EQ(world.tick(), (Log{"drop 1+", "end 1 Cancelled"}));
   EXPECT_EQ(world.scheduler->load().pages_used, 0);
   EXPECT_EQ(world.turn, Scheduler::Turn::Idle);
+}
+
+// B015. proves R4.6: the last of three prompts that share steps leaves in the middle of its own; no token of
+// it comes out, and no later step has a row of it or an id that is none of the vocabulary.
+TEST(Scheduler, OneOfThreePromptsThatShareStepsLeavesWithoutATrace) {
+  for (const int steps_in_flight : {1, 2}) {
+    World world(
+        {.slots = 3, .pages = 64, .max_context = 1000, .max_step_tokens = 128, .max_mixed_tokens = 96}, {},
+        steps_in_flight);
+    const RequestId first = world.submit(3 * 128, 40), second = world.submit(3 * 128, 40),
+                    third = world.submit(3 * 128, 40);
+    const auto has_row = [&](const rank::Step& step) {
+      return std::ranges::any_of(step.rows, [&](const rank::Row& row) { return row.request == third; });
+    };
+    while (world.steps.empty() || !has_row(world.steps.back())) (void)world.tick();
+    const std::size_t before = world.steps.size();
+    ASSERT_GT(world.steps.back().rows.size(), 1u);  // it shares the step
+    world.mailbox.cancel(third);
+    world.run_until_idle();
+    EXPECT_EQ(world.ends[third].error.kind, ErrorKind::Cancelled);
+    EXPECT_TRUE(world.tokens[third].empty());
+    EXPECT_EQ(world.tokens[first], world.alone(first, 3 * 128, 40));
+    EXPECT_EQ(world.tokens[second], world.alone(second, 3 * 128, 40));
+    for (std::size_t i = 0; i < world.steps.size(); ++i) {
+      if (i >= before) EXPECT_FALSE(has_row(world.steps[i])) << "step " << i << " of " << before;
+      for (const rank::Row& row : world.steps[i].rows)
+        for (const TokenId id : row.ids) EXPECT_TRUE(id >= 0 && id < kVocab) << id;
+    }
+    EXPECT_EQ(world.scheduler->load().pages_used, 0);
+  }
 }
 
 TEST(Scheduler, AStopDiscardsLaterTokensAndBeatsALaterLength) {

@@ -1,6 +1,7 @@
 """What the cases share: the servers of tests/http, and the yardstick SAME of docs/cases.md."""
 
 import importlib.util
+import json
 import pathlib
 import random
 
@@ -11,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("tandem_http_servers", ROOT / "tests/http/conftest.py")
 http = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(http)
-start_tandem, start_fake, script, path_from = http.start_tandem, http.start_fake, http.script, http.path_from
+start_tandem, start_fake, script, path_from, within = http.start_tandem, http.start_fake, http.script, http.path_from, http.within
 
 PAGE = 64        # tokens of a KV page
 NEAR_TIE = 0.05  # of SOLO's two best logprobs
@@ -77,6 +78,26 @@ def ask(server, prompt, max_tokens, **fields):
                                              "ignore_eos": True, "return_tokens_as_token_ids": True, **fields})
     assert answer.status_code == 200, answer.text
     return Answer(answer.json()["choices"][0])
+
+
+def ask_stream(server, prompt, max_tokens, each=lambda count: None):
+    """ask() as a stream; `each` is told after every event how many tokens have come."""
+    logprobs = {"tokens": [], "token_logprobs": [], "top_logprobs": []}
+    text, finish = "", None
+    body = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "logprobs": 5, "ignore_eos": True,
+            "return_tokens_as_token_ids": True, "stream": True}
+    with server.http.stream("POST", "/v1/completions", json=body) as response:
+        assert response.status_code == 200, response.read()
+        for line in response.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            choice = json.loads(line[6:])["choices"][0]
+            text += choice["text"]
+            finish = choice["finish_reason"] or finish
+            for name, values in logprobs.items():
+                values += (choice["logprobs"] or {}).get(name) or []
+            each(len(logprobs["tokens"]))
+    return Answer({"logprobs": logprobs, "text": text, "finish_reason": finish})
 
 
 def assert_same(answer, solo, what=""):

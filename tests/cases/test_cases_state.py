@@ -5,10 +5,12 @@ import json
 import os
 import random
 import statistics
+import threading
+import time
 
 import pytest
 
-from servers import PAGE, Run, ask, assert_same, ids, most_equal_in_a_row, start_tandem, tandem  # noqa: F401
+from servers import PAGE, Answer, Run, ask, ask_stream, assert_same, ids, most_equal_in_a_row, start_tandem, tandem, within  # noqa: F401
 
 FRANCE = "The capital of France is"
 
@@ -60,9 +62,10 @@ def test_B003_padded_steps_touch_no_request(tandem):
 def test_B004_the_first_slot_is_as_good_as_any():
     prompts = ["The first one here", "A second one came", "The third was late"]
     with Run() as server:
+        ten, later = threading.Event(), []
         with concurrent.futures.ThreadPoolExecutor(3) as pool:
-            first = pool.submit(ask, server, prompts[0], 128)
-            server.wait_for("vllm:num_requests_running", 1)
+            first = pool.submit(ask_stream, server, prompts[0], 128, lambda count: count < 10 or ten.set())
+            assert ten.wait(within(30)) and not first.done()
             later = [pool.submit(ask, server, prompt, 64) for prompt in prompts[1:]]
             answers = [first.result(), *(one.result() for one in later)]
         for answer, prompt, limit in zip(answers, prompts, (128, 64, 64)):
@@ -100,19 +103,29 @@ def test_B011_B012_chunks_hand_their_state_on(flags, exact):
 
 
 def test_B015_a_client_that_leaves_in_mid_prefill_disturbs_nobody():
-    with Run("--max-step-tokens", "64", "--max-mixed-tokens", "68", "--max-requests", "3") as server:
-        prompts = [ids(192, seed) for seed in (1, 2, 3)]
-        solo = [ask(server, prompt, 40) for prompt in prompts]
+    """Three prompts at once in steps that they share; the last one's client goes after its first chunk was read."""
+    chunk = 64
+    with Run("--max-step-tokens", str(chunk), "--max-mixed-tokens", str(chunk + 4), "--max-requests", "3") as server:
+        prompts = [ids(3 * chunk, 1), ids(3 * chunk, 2), ids(60 * chunk, 3)]  # the last is under way for long enough to leave
+        solo = [ask(server, prompt, 40) for prompt in prompts[:2]]
+        read, given = (server.metric(f"vllm:{name}_tokens_total") for name in ("prompt", "generation"))
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             others = [pool.submit(ask, server, prompt, 40) for prompt in prompts[:2]]
+            server.wait_for("vllm:num_requests_running", 2)
             body = json.dumps({"prompt": prompts[2], "max_tokens": 40, "stream": True}).encode()
             with server.connect() as socket:
                 socket.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: "
                                + str(len(body)).encode() + b"\r\n\r\n" + body)
-                server.wait_for("tandem:http_open_answers", 3)
+                end = time.monotonic() + within(30)
+                while server.metric("vllm:prompt_tokens_total") < read + 6 * chunk + 1:
+                    assert time.monotonic() < end
             for one, alone in zip(others, solo):
                 assert_same(one.result(), alone)
         server.check_idle()
+        one_more = len(server.post("/tokenize", {"messages": [{"role": "user", "content": "still there?"}]}).json()["tokens"])
+        assert server.metric("vllm:prompt_tokens_total") - read < 66 * chunk + one_more  # it left in mid-prefill
+        assert server.metric("vllm:generation_tokens_total") - given <= 2 * 40 + 2       # and no token was given to it
+        assert server.metric("tandem:requests_cancelled_total") == 1
 
 
 def test_B016_a_request_fits_for_its_whole_life_or_is_refused():
@@ -141,6 +154,30 @@ def test_B017_decode_follows_the_plain_operators_for_512_steps(tandem):
     # A rounded state drifts: the end would be worse than the beginning.
     halves = [statistics.mean(abs(a - b) for a, b in zip(answer.logprobs[part], wanted[part])) for part in (slice(0, 256), slice(256, 512))]
     assert halves[1] < 3 * halves[0] + 0.01, halves
+
+
+def test_B018_one_bad_state_ends_one_request_and_spoils_no_later_one():
+    """One of eight at once gets NaN into its state at step 20; then 50 requests, eight at a time, so that all slots are used again."""
+    prompts = [f"Once upon a time there were {n} small" for n in range(2, 10)]
+    with Run() as server:
+        solo = {prompt: ask(server, prompt, 60) for prompt in prompts}
+    with Run("--fault", "kind=nan,rank=0,step=20") as server:
+        assert server.metric("tandem:state_slots") == len(prompts)
+        with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+            def one(prompt):
+                return server.complete(prompt, max_tokens=60, temperature=0, logprobs=5, ignore_eos=True, return_tokens_as_token_ids=True)
+
+            answers = dict(zip(prompts, pool.map(one, prompts)))
+            bad = [prompt for prompt, answer in answers.items() if answer.status_code != 200]
+            assert len(bad) == 1 and answers[bad[0]].status_code == 500, answers
+            assert answers[bad[0]].json()["error"]["type"] == "server_error"
+            for prompt, answer in answers.items():
+                if prompt not in bad:
+                    assert_same(Answer(answer.json()["choices"][0]), solo[prompt], prompt)
+            later = [prompts[i % len(prompts)] for i in range(50)]
+            for prompt, answer in zip(later, pool.map(lambda prompt: ask(server, prompt, 60), later)):
+                assert_same(answer, solo[prompt], prompt)
+        server.check_idle()
 
 
 @pytest.mark.parametrize("flags", [["--ops", "reference"], []], ids=["reference", "fast"])
