@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "executor/cuda_geometry.h"
 #include "model/checkpoint.h"
 #include "ops/host_memory.h"
 
@@ -49,26 +50,6 @@ bool gated(const ExecutorOptions& options, const model::Geometry& geometry) {
 
 std::int64_t reserve_of(const ExecutorOptions& options) {
   return options.reserve_bytes.value_or(on_cuda(options) ? std::int64_t{1} << 30 : std::int64_t{256} << 20);
-}
-
-// What the CUDA kernels are built for; the CPU's take every geometry that the model reader takes.
-Result<void> check_cuda_geometry(const model::Geometry& g) {
-  constexpr int kMostQueryHeads = 8, kAlignment = 8;  // for each kv head; elements of one load
-  if (g.query_heads > kMostQueryHeads * g.kv_heads) {
-    return fail(ErrorKind::Unsupported,
-                fmt::format("[model] num_attention_heads = {} with num_key_value_heads = {}; CUDA runs up to {} query heads "
-                            "a kv head; --device cpu works",
-                            g.query_heads, g.kv_heads, kMostQueryHeads),
-                "--device");
-  }
-  for (const auto& [field, value] : {std::pair{"hidden_size", g.hidden}, std::pair{"intermediate_size", g.intermediate}}) {
-    if (value % kAlignment != 0) {
-      return fail(ErrorKind::Unsupported,
-                  fmt::format("[model] {} = {}; CUDA runs multiples of {}; --device cpu works", field, value, kAlignment),
-                  "--device");
-    }
-  }
-  return {};
 }
 
 // What each rank may use, as far as it is known before a device is opened.

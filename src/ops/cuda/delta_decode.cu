@@ -220,7 +220,7 @@ Result<void> delta_decode(const Context& context, const DeviceStep& step, const 
     return delta_decode_stream(context, step, args);
   const int blocks = step.decode_rows * args.shape.value_heads;
   if (blocks * 2 <= context.multiprocessors && heads_a_key <= 2) return launch<32>(context, step, args);
-  if (blocks <= context.multiprocessors) return launch<64>(context, step, args);
+  if (blocks <= context.multiprocessors && heads_a_key <= 4) return launch<64>(context, step, args);
   return launch<128>(context, step, args);
 }
 

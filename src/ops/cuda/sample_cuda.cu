@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
   }
   const bool any_bad = __syncthreads_or(bad);
   const bool scored = logit_row.target >= 0;
-  if (cluster_max(cluster, row, any_bad ? 1 : 0) != 0) {
+  const auto give_up = [&] {
     if (writes) {
       choice.id = scored ? logit_row.target : 0;
       choice.non_finite = 1;
@@ -334,8 +334,8 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
       args.ids[index] = choice.id;
     }
     cluster.sync();
-    return;
-  }
+  };
+  if (cluster_max(cluster, row, any_bad ? 1 : 0) != 0) return give_up();
   if (writes) {
     choice.non_finite = 0;
     choice.top_count = 0;
@@ -357,6 +357,7 @@ __global__ void __launch_bounds__(kThreads) __cluster_dims__(kCluster, 1, 1)
       largest = restrict_scores(cluster, row, slot);
       id = noisy_choice(cluster, row, slot.seed, logit_row.position);
     }
+    if (largest == -INFINITY) return give_up();  // the settings mask every id
   }
   if (wants_logprobs) {
     if (raw) {
