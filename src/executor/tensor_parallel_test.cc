@@ -281,6 +281,116 @@ TEST_P(TensorParallel, NanOnAnyRankEndsOneRequest) {
   }
 }
 
+// B030. proves R1.7: a sampled token is rank 0's choice and every rank runs on with it, so that their states
+// stay equal
+TEST_P(TensorParallel, SampledTokensKeepTheRanksAlike) {
+  const auto play_sampled = [&](std::vector<std::vector<TokenId>>& out) {
+    Traces traces;
+    ExecutorOptions options = small_options(world());
+    options.hash_residual = true;
+    options.on_step = [&](const rank::StepTrace& trace) { traces.add(trace); };
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value()) << executor.error().message;
+    Driver driver(**executor);
+    for (std::uint64_t round = 0; round < 2; ++round) {
+      std::vector<RequestId> ids;
+      for (std::uint32_t i = 0; i < 4; ++i) {
+        Asked asked{.prompt = random_prompt(5 + static_cast<int>(i) * 9, i)};
+        asked.sampling = {.temperature = 1.0f, .top_p = 0.95f, .seed = round * 4 + i};
+        ids.push_back(driver.add(std::move(asked)));
+      }
+      for (int step = 0; step < 12; ++step) {
+        std::vector<rank::Row> rows;
+        for (const RequestId id : ids) rows.push_back(driver.row(id));
+        ASSERT_NO_FATAL_FAILURE(driver.run(std::move(rows)));
+      }
+      for (const RequestId id : ids) {
+        out.emplace_back();
+        for (const Got& got : driver.tokens(id)) out.back().push_back(got.id);
+        driver.drop(id);
+      }
+    }
+    EXPECT_TRUE((*executor)->shutdown().has_value());
+    EXPECT_EQ(traces.agree(world()), 24u);
+  };
+  std::vector<std::vector<TokenId>> once, again;
+  ASSERT_NO_FATAL_FAILURE(play_sampled(once));
+  ASSERT_NO_FATAL_FAILURE(play_sampled(again));
+  EXPECT_EQ(once, again);
+  EXPECT_NE(once[0], once[4]);  // the same prompt with another seed
+}
+
+// B043. proves R4.3, R4.6 at degree n: a decoding request is dropped while another one is between two chunks
+// of its prompt, and a third takes its slot; every rank holds the same, and both get what they get alone.
+TEST_P(TensorParallel, ADropBetweenChunksLeavesEveryRankWithTheSameRequests) {
+  const Asked first{.prompt = random_prompt(180, 1)}, second{.prompt = random_prompt(20, 2)},
+      third{.prompt = random_prompt(70, 3)};
+  std::vector<Got> first_alone, third_alone;
+  {
+    auto executor = start_executor(small_options(world()));
+    ASSERT_TRUE(executor.has_value());
+    Driver driver(**executor);
+    first_alone = driver.solo(first, 6, 64);
+    third_alone = driver.solo(third, 6);
+  }
+  Traces traces;
+  ExecutorOptions options = small_options(world());
+  options.hash_residual = true;
+  options.nan_fill_freed = true;
+  options.on_step = [&](const rank::StepTrace& trace) { traces.add(trace); };
+  auto executor = start_executor(options);
+  ASSERT_TRUE(executor.has_value());
+  Driver driver(**executor);
+  const RequestId one = driver.add(first), two = driver.add(second);
+  driver.run({driver.row(one, 64), driver.row(two)});
+  driver.run({driver.row(two)});
+  driver.run({driver.row(one, 64)});  // its second chunk, of three
+  const int slot = driver.slot(two);
+  driver.drop(two);
+  const RequestId three = driver.add(third, slot);
+  driver.run({driver.row(one), driver.row(three)});
+  while (driver.tokens(one).size() < 6) driver.run({driver.row(one), driver.row(three)});
+  EXPECT_EQ(driver.tokens(one), first_alone);
+  EXPECT_EQ(driver.tokens(three), third_alone);
+  EXPECT_EQ(traces.agree(world()), 9u);
+  // A rank answers a drop with what it held (R4.2), so that this is the live set of every rank.
+  driver.drop(one);
+  driver.drop(three);
+  const rank::Drop gone{two, rank::Expectation::MustBeAbsent};
+  EXPECT_TRUE((*executor)->drop({&gone, 1}).has_value());
+  EXPECT_TRUE((*executor)->shutdown().has_value());
+}
+
+// B043 with its fault: the last rank never gets the drop.
+TEST_P(TensorParallel, ADropThatOneRankNeverGetsEndsTheReplica) {
+  class LoseDrop final : public rank::Faults {
+   public:
+    explicit LoseDrop(int rank) : rank_(rank) {}
+    Delivery deliver(RankId rank, const rank::Command& command) override {
+      const bool drops = std::holds_alternative<rank::DropCommand>(command.body);
+      return rank.value == rank_ && drops ? Delivery::Lost : Delivery::Normal;
+    }
+
+   private:
+    int rank_;
+  };
+  ExecutorOptions options = small_options(world());
+  options.faults = std::make_shared<LoseDrop>(world() - 1);
+  options.deadlines.drop = std::chrono::milliseconds(50);
+  auto executor = start_executor(options);
+  ASSERT_TRUE(executor.has_value()) << executor.error().message;
+  Driver driver(**executor);
+  const RequestId id = driver.add({.prompt = random_prompt(20, 2)});
+  driver.run({driver.row(id)});
+  const rank::Drop drop{id, rank::Expectation::MustExist};
+  const auto dropped = (*executor)->drop({&drop, 1});
+  ASSERT_FALSE(dropped.has_value());
+  EXPECT_EQ(dropped.error().kind, ErrorKind::Deadline);
+  EXPECT_THAT(dropped.error().message, HasSubstr("rank " + std::to_string(world() - 1)));
+  EXPECT_EQ((*executor)->submit_step({}).error().kind, ErrorKind::Poisoned);
+  EXPECT_EQ((*executor)->shutdown().error().kind, ErrorKind::Poisoned);
+}
+
 // proves R6.1, R6.2 and the stage of P1: refused before any weight is opened
 TEST(StartRefusals, NameTheOptionItsValueAndWhatWorks) {
   struct Case {

@@ -14,7 +14,7 @@ struct Life {
   int prompt, max_tokens, pages;
 };
 
-TEST(PageTable, ALifeIsThePromptAndAllTokensButTheLast) {  // proves R5.2
+TEST(PageTable, ALifeIsThePromptAndAllTokensButTheLast) {  // B039. proves R5.2
   // With 64-token pages; the first rows are one page multiple and its neighbours.
   const Life lives[] = {{64, 1, 1}, {64, 64, 2}, {64, 65, 2}, {64, 66, 3}, {1, 16, 1},   {17, 16, 1},
                         {33, 100, 3}, {16, 1, 1}, {16, 17, 1}, {65, 1, 2}, {128, 1, 2}, {1, 64, 1}, {1, 65, 2}};
@@ -24,7 +24,7 @@ TEST(PageTable, ALifeIsThePromptAndAllTokensButTheLast) {  // proves R5.2
   }
 }
 
-TEST(PageTable, WhatWasSetAsideIsEnoughForEveryTokenThatIsFed) {  // proves R5.2
+TEST(PageTable, WhatWasSetAsideIsEnoughForEveryTokenThatIsFed) {  // B039. proves R5.2
   for (const int prompt : {1, 16, 17, 33, 63, 64, 65, 128}) {
     for (const int max_tokens : {1, 2, 16, 17, 63, 64, 65, 66, 100, 129}) {
       const std::int64_t life = lifetime_tokens(prompt, max_tokens);

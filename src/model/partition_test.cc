@@ -98,6 +98,29 @@ TEST(Partition, TheFourBOnTwoRanksIsCutAsTheSpecificationSays) {  // spec 4, R7.
   }
 }
 
+// B024: a tensor that a rank keeps whole by accident is named. Only the gated norm's vector, which all heads
+// share, belongs to every rank.
+TEST(Partition, ShardedLinearAttentionLeavesNothingWholeButItsNorm) {
+  for (const std::string_view size : kPublishedSizes) {
+    const Geometry g = *published(size);
+    for (const int world : Partition::valid_degrees(g, LinearAttention::Sharded)) {
+      int cut = 0;
+      for (const TensorSpec& spec : text_tensors(g)) {
+        if (spec.layer != 0 || group(spec.role) != WeightGroup::LinearAttention) continue;
+        const bool shared = spec.role == Role::GatedNorm;
+        cut += shared ? 0 : 1;
+        for (int rank = 0; rank < world; ++rank) {
+          EXPECT_EQ(
+              make(g, rank, world, LinearAttention::Sharded).share(spec).elements() * (shared ? 1 : world),
+              spec.elements())
+              << size << " " << spec.name << " rank " << rank << " of " << world;
+        }
+      }
+      EXPECT_EQ(cut, 8);  // in_proj_qkv, z, b, a; conv1d, A_log, dt_bias; out_proj
+    }
+  }
+}
+
 TEST(Partition, QueryHeadsStandWithTheKvHeadTheyRead) {
   for (const std::string_view size : kPublishedSizes) {
     const Geometry g = *published(size);

@@ -152,6 +152,47 @@ TEST(Weights, PackedShardsPutTogetherAreTheCheckpoint) {  // proves R7.6
   }
 }
 
+// B026: q_proj stores each head's 256 query rows and then its 256 gate rows. Row r is filled with r.
+TEST(Weights, AHeadsQueryRowsAndGateRowsComeToItsRankInTheirOrder) {
+  const Geometry g = narrow(16, 4, 16, 32, true);
+  auto tensors = index_filled(g);
+  const TensorSpec query = tensor_spec(g, Role::Query, 1);
+  ASSERT_EQ(query.rows(), 16 * 512);
+  for (std::int64_t r = 0; r < query.rows(); ++r) {
+    for (std::int64_t c = 0; c < query.cols(); ++c) {
+      const bf16 value = to_bf16(static_cast<float>(c == 0 ? r / 256 : r % 256));  // both are exact in bf16
+      std::memcpy(tensors.at(query.name).bytes.data() + (r * query.cols() + c) * 2, &value, 2);
+    }
+  }
+  const TempFolder folder;
+  write_safetensors(folder.path() / "model.safetensors", tensors);
+  const auto checkpoint = Checkpoint::open(folder.path(), g);
+  ASSERT_TRUE(checkpoint);
+  const auto backend = ops::make_reference_backend();
+  for (const int world : {1, 2, 4}) {
+    for (int rank = 0; rank < world; ++rank) {
+      const auto weights = Weights::load(
+          *backend, *checkpoint, *Partition::make(g, RankId{rank}, world, LinearAttention::Replicated));
+      ASSERT_TRUE(weights) << weights.error().message;
+      const ops::LinearWeight& packed = std::get<FullMixer>(weights->layers[1].mixer).qkv;
+      const auto back = backend->read_back(packed);
+      ASSERT_TRUE(back) << back.error().message;
+      const int heads = 16 / world;
+      for (int head = 0; head < heads; ++head) {
+        for (int half = 0; half < 2; ++half) {  // the queries, the gate
+          for (int i = 0; i < 256; ++i) {
+            const auto at = static_cast<std::size_t>((head * 512 + half * 256 + i) * packed.cols);
+            ASSERT_EQ(to_float((*back)[at]), static_cast<float>((rank * heads + head) * 2 + half))
+                << world << " " << rank << " " << head << " " << i;
+            ASSERT_EQ(to_float((*back)[at + 1]), static_cast<float>(i))
+                << world << " " << rank << " " << head << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Weights, StoredVectorsAreRoundedToBf16UnlessAskedForAsTheyAre) {  // spec 3.0
   const Geometry g = testing::small_geometry();
   const testing::Fabricated model(g);

@@ -336,7 +336,7 @@ TEST(Scheduler, AWaitingLargeRequestIsNotStarvedBySmallOnes) {
   EXPECT_EQ(world.ends[large].reason, EndReason::Length);
 }
 
-// proves R5.2: the reservation is never too short for the last step, nor for anybody in between
+// B038, B039. proves R5.2: the reservation is never too short for the last step, nor for anybody in between
 TEST(Scheduler, WhatIsAdmittedRunsToItsLastTokenOnAFullPool) {
   for (const auto& [prompt, tokens] :
        {std::pair{64, 65}, {64, 129}, {1, 64}, {1, 65}, {65, 64}, {129, 64}, {64, 1}}) {

@@ -45,7 +45,7 @@ constexpr ReasoningSplitter::Options kInside{.inside = true};
 constexpr ReasoningSplitter::Options kOutside{};
 constexpr ReasoningSplitter::Options kInsideWithTools{.inside = true, .tool_calls_end_reasoning = true};
 
-TEST(ReasoningSplitter, TextUpToTheClosingTagIsReasoning) {
+TEST(ReasoningSplitter, TextUpToTheClosingTagIsReasoning) {  // B086
   EXPECT_EQ(split("weighing it</think>Answer. a</thin b", kInside), (Split{"weighing it", "Answer. a</thin b"}));
   EXPECT_EQ(split("a </thin> <b> c</think>d", kInside), (Split{"a </thin> <b> c", "d"}));
   EXPECT_EQ(split("</think>x", kInside), (Split{"", "x"}));
@@ -78,7 +78,7 @@ TEST(ReasoningSplitter, AToolCallEndsReasoningWhenCallsAreUnderstood) {
   EXPECT_EQ(split("I use <tool_call> next.</think>ok", kInsideWithTools), (Split{"I use <tool_call> next.", "ok"}));
 }
 
-TEST(ReasoningSplitter, APieceOfATagAtTheEndIsDropped) {
+TEST(ReasoningSplitter, APieceOfATagAtTheEndIsDropped) {  // B099
   EXPECT_EQ(split("so\n</thi", kInside), (Split{"so", ""}));
   EXPECT_EQ(split("so <tool_call>\n<func", kInsideWithTools), (Split{"so ", ""}));
   EXPECT_EQ(split("if a <", kInside), (Split{"if a <", ""}));

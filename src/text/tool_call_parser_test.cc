@@ -106,7 +106,7 @@ TEST(ToolCallParser, SeveralCallsAndTextAround) {
             (Parsed{"AB\n", {R"(read_file {"path":"a"})", "now {}"}}));
 }
 
-TEST(ToolCallParser, ValuesKeepTheirBlanksAndLoseOneLineBreakAtEitherEnd) {
+TEST(ToolCallParser, ValuesKeepTheirBlanksAndLoseOneLineBreakAtEitherEnd) {  // B087
   EXPECT_EQ(parse(call("write_file", parameter("path", "x.py") + parameter("content", "    if x:\n        return 1\n"))).calls,
             std::vector<std::string>{R"(write_file {"path":"x.py","content":"    if x:\n        return 1\n"})"});
   EXPECT_EQ(parse(call("shell", parameter("command", "   "))).calls, std::vector<std::string>{R"(shell {"command":"   "})"});
@@ -115,19 +115,19 @@ TEST(ToolCallParser, ValuesKeepTheirBlanksAndLoseOneLineBreakAtEitherEnd) {
   EXPECT_EQ(parse(call("shell", parameter("command", "\n\n"))).calls, std::vector<std::string>{R"(shell {"command":"\n\n"})"});
 }
 
-TEST(ToolCallParser, NothingIsDecodedInAValue) {
+TEST(ToolCallParser, NothingIsDecodedInAValue) {  // B088
   EXPECT_EQ(parse(call("shell", parameter("command", "pwd && ls -la < in.txt > out.txt; echo \"&lt;\" \\ \t\x01"))).calls,
             std::vector<std::string>{R"(shell {"command":"pwd && ls -la < in.txt > out.txt; echo \"&lt;\" \\ \t\u0001"})"});
 }
 
-TEST(ToolCallParser, MarksInsideAValueAreText) {
+TEST(ToolCallParser, MarksInsideAValueAreText) {  // B089
   EXPECT_EQ(parse(call("write_file", parameter("path", "p") + parameter("content", "The block ends with </parameter> and then </tool_call> here."))),
             (Parsed{"", {R"(write_file {"path":"p","content":"The block ends with </parameter> and then </tool_call> here."})"}}));
   EXPECT_EQ(parse(call("write_file", parameter("content", "a\n</parameter>\nb\n</function>\nc\n<parameter=other>\n<parameter=content>\nd"))),
             (Parsed{"", {R"(write_file {"content":"a\n</parameter>\nb\n</function>\nc\n<parameter=other>\n<parameter=content>\nd"})"}}));
 }
 
-TEST(ToolCallParser, AForgottenClosingMarkLosesNoParameter) {
+TEST(ToolCallParser, AForgottenClosingMarkLosesNoParameter) {  // B090
   EXPECT_EQ(parse("<tool_call>\n<function=write_file>\n<parameter=path>\na.py\n<parameter=content>\nprint(1)\n</function>\n</tool_call>"),
             (Parsed{"", {R"j(write_file {"path":"a.py","content":"print(1)"})j"}}));
   EXPECT_EQ(parse("<tool_call>\n<function=read_file>\n<parameter=path>\na.py\n</parameter>\n</tool_call>after"),
@@ -161,7 +161,7 @@ TEST(ToolCallParser, TextThatOnlyMentionsMarksPassesUnchanged) {
   }
 }
 
-TEST(ToolCallParser, APieceOfAMarkAtTheEndIsNotShown) {
+TEST(ToolCallParser, APieceOfAMarkAtTheEndIsNotShown) {  // B099
   for (const char* trunk : {"<tool", "<tool_call>", "<tool_call>\n<func", "<tool_call>\n<function=read"}) {
     EXPECT_EQ(parse("So:" + std::string(trunk)), (Parsed{"So:", {}})) << trunk;
   }

@@ -250,3 +250,17 @@ def test_B018_R2_7_nan_in_one_state_ends_one_request(tandem):
             assert greedy(server)["choices"][0]["text"] == expected
     finally:
         assert server.end() == 0
+
+
+def test_B106_any_top_k_runs_beside_a_greedy_request(tandem):
+    alone = greedy(tandem)["choices"][0]["text"]
+    vocabulary = 4096  # the bundled model's
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for top_k in (9999999, vocabulary + 1, vocabulary, 1, 0, -1):
+            for temperature in (0, 1):
+                beside = pool.submit(greedy, tandem)
+                answer = tandem.complete("The old house stood", top_k=top_k, temperature=temperature, seed=1, max_tokens=24)
+                assert answer.status_code == 200, answer.text
+                assert beside.result()["choices"][0]["text"] == alone
+                if top_k == 1:  # the best token whatever the temperature
+                    assert answer.json()["choices"][0]["text"] == alone

@@ -94,3 +94,27 @@ def test_B098_arguments_come_while_they_are_written(fake):
     deltas = [d for e in events if e != "[DONE]" for c in e["choices"] for d in c["delta"].get("tool_calls", [])]
     assert len(deltas) >= 20 and deltas[0]["function"]["name"] == "get_weather"
     assert json.loads(calls[0]["arguments"])["city"] == "word " * 100
+
+
+# Beginnings of marks, but "<" and "</" alone: those may be the text's own and are passed on.
+PIECES = [mark[:size] for mark in ("</think>", "<think>", "<tool_call>", "</tool_call>", "<function=", "</function>", "<parameter=", "</parameter>")
+          for size in range(2, len(mark) + 1) if mark[:size] != "</"]
+
+
+def shown(answer):
+    """Content and reasoning, whole or of the events of a stream."""
+    messages = ([choice["delta"] for event in answer if event != "[DONE]" for choice in event["choices"]] if isinstance(answer, list)
+                else [answer.json()["choices"][0]["message"]])
+    return tuple("".join(message.get(name) or "" for message in messages) for name in ("content", "reasoning_content"))
+
+
+def test_B099_no_ending_shows_a_piece_of_a_mark(fake):
+    """By the limit after every character of an answer, by a stop string behind every character, by the end token behind every one."""
+    text = "I think a < b.\n</think>\n\nSo:\n" + call_text("Oslo", 3)
+    fields = {"tools": TOOLS, "chat_template_kwargs": {"enable_thinking": True}}
+    for size in range(1, len(text) + 1):
+        for say, limits in ((text, {"max_tokens": size}), (text[:size] + "Obs", {"stop": ["Obs"], "max_tokens": 1000}), (text[:size], {"max_tokens": 1000})):
+            content, reasoning = shown(fake.chat_events(script(say=say), **fields, **limits))
+            assert (content, reasoning) == shown(fake.chat(script(say=say), **fields, **limits)), (size, limits)
+            assert not any(piece in part for part in (content, reasoning) for piece in PIECES), (size, limits, content, reasoning)
+            assert "I think a < b.\n</".startswith(reasoning) and "So:\n<".startswith(content), (size, limits, content, reasoning)
