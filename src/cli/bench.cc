@@ -133,13 +133,12 @@ tl::unexpected<Error> cannot_write(const std::string& file) {
   return fail(ErrorKind::Io, fmt::format("[json] cannot write {}", file), "json");
 }
 
-Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const ShareSource& shares = {}) {
+Result<int> run_all(const BenchFlags& flags, const std::vector<Workload>& workloads, Target& target, int vocab, const ShareSource& shares = {}) {
   // Known before anything is measured.
   if (!flags.json.empty() && !std::ofstream(flags.json)) return cannot_write(flags.json);
   Runner runner(target, vocab);
   std::string json;
-  for (const std::string& name : flags.workloads) {
-    TANDEM_ASSIGN(Workload workload, find_workload(name));
+  for (Workload workload : workloads) {
     if (flags.prompt_tokens > 0) workload.prompt_tokens = flags.prompt_tokens;
     if (flags.output_tokens > 0) workload.output_tokens = flags.output_tokens;
     if (flags.repetitions > 0) workload.repetitions = flags.repetitions;
@@ -161,7 +160,7 @@ Result<int> run_all(const BenchFlags& flags, Target& target, int vocab, const Sh
   return 0;
 }
 
-Result<int> bench_in_process(const BenchFlags& flags) {
+Result<int> bench_in_process(const BenchFlags& flags, const std::vector<Workload>& workloads) {
   TANDEM_ASSIGN(PlannedReplica replica, plan_replica(flags.replica));
   ShareSource shares;
   if (flags.shares) replica.options.executor.shares = shares.meter = std::make_shared<ops::ShareMeter>();
@@ -173,7 +172,7 @@ Result<int> bench_in_process(const BenchFlags& flags) {
     auto memory = ops::cpu::ReadBandwidth::make(cpu_threads);
     if (memory) shares.memory = std::move(*memory);
   }
-  TANDEM_ASSIGN(const int status, run_all(flags, *target, std::min(tokenizer.vocab_size(), engine->vocab()), shares));
+  TANDEM_ASSIGN(const int status, run_all(flags, workloads, *target, std::min(tokenizer.vocab_size(), engine->vocab()), shares));
   TANDEM_TRY(engine->stop());
   return status;
 }
@@ -186,7 +185,7 @@ void add_bench(CLI::App& app, Action& action) {
   flags->replica.add(*command);
   flags->replica.log_level = "warn";
   command->add_option("--workload", flags->workloads, "solo, prompt-2k, prompt-8k, prompt-32k, batch-8, batch-32, batch-64, batch-128, saturate, chat, mixed")
-      ->delimiter(',')->capture_default_str();
+      ->capture_default_str();  // taken apart by find_workloads: a delimiter would lose an empty name
   command->add_option("--url", flags->url, "Measure this server instead, as in http://127.0.0.1:8000");
   command->add_option("--served", flags->served, "Model name for --url");
   command->add_option("--vocab", flags->vocab, "Token ids below this are sent to --url")->check(whole_number(1, 1 << 30))->capture_default_str();
@@ -199,11 +198,12 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--json", flags->json, "Also write the figures to this file");
   command->callback([flags, &action] {
     action = [flags]() -> Result<int> {
-      if (flags->url.empty()) return bench_in_process(*flags);
+      TANDEM_ASSIGN(const std::vector<Workload> workloads, find_workloads(flags->workloads));
+      if (flags->url.empty()) return bench_in_process(*flags, workloads);
       if (flags->shares) return fail(ErrorKind::Unsupported, "[bench] --shares sees the steps of this process only; leave out --url", "--shares");
       TANDEM_ASSIGN(const std::unique_ptr<Target> target, make_http_target(flags->url, flags->served));
       if (flags->served.empty()) return fail(ErrorKind::Invalid, "[served] --url needs the model's name too; --served NAME works, of those at /v1/models", "served");
-      return run_all(*flags, *target, flags->vocab);
+      return run_all(*flags, workloads, *target, flags->vocab);
     };
   });
 }

@@ -33,4 +33,18 @@ Result<Workload> find_workload(std::string_view name) {
   return fail(ErrorKind::NotFound, fmt::format("[workload] there is no '{}'; there are {}", name, names), "workload");
 }
 
+Result<std::vector<Workload>> find_workloads(const std::vector<std::string>& lists) {
+  std::vector<Workload> found;
+  for (std::string_view rest : lists) {
+    for (;;) {
+      const std::size_t comma = rest.find(',');
+      TANDEM_ASSIGN(const Workload workload, find_workload(rest.substr(0, comma)));
+      found.push_back(workload);
+      if (comma == std::string_view::npos) break;
+      rest.remove_prefix(comma + 1);
+    }
+  }
+  return found;
+}
+
 }  // namespace tandem::cli::bench

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,5 +23,7 @@ struct Workload {
 [[nodiscard]] const std::vector<Workload>& workloads();
 // Error: NotFound, listing the names.
 [[nodiscard]] Result<Workload> find_workload(std::string_view name);
+// Of lists as "solo,chat". Error: find_workload's; an empty name is one that there is not.
+[[nodiscard]] Result<std::vector<Workload>> find_workloads(const std::vector<std::string>& lists);
 
 }  // namespace tandem::cli::bench
