@@ -5,6 +5,7 @@
 #include "cli/geometry_argument.h"
 #include "comm/all_reduce.h"
 #include "memory/planner.h"
+#include "ops/cuda/sampler_bytes.h"
 
 namespace tandem::cli {
 namespace {
@@ -43,8 +44,10 @@ Result<int> inspect(const InspectFlags& flags) {
     TANDEM_ASSIGN(const std::int64_t bytes, parse_bytes(flags.memory, "memory"));
     request.device_bytes = {bytes};
   }
-  if (flags.device == "cuda")
+  if (flags.device == "cuda") {
+    request.sampler_slot_bytes = ops::cuda::sampler_slot_bytes(request.geometry.vocab);
     request.communication_bytes = comm::communicator_bytes(comm::all_reduce_named(flags.all_reduce).value_or(comm::AllReduce::Auto), flags.tp);
+  }
   TANDEM_ASSIGN(request.reserve_bytes, parse_bytes(flags.reserve, "reserve-memory"));
   if (!flags.kv_memory.empty()) {
     TANDEM_ASSIGN(request.kv_bytes, parse_bytes(flags.kv_memory, "kv-memory"));
@@ -64,7 +67,7 @@ void add_inspect(CLI::App& app, Action& action) {
   CLI::App* const command = app.add_subcommand("inspect", kExamples);
   command->add_option("model", flags->model, "0.8B, 2B, 4B, 9B, 27B or a folder with config.json; none: the bundled model");
   command->add_option("--tp", flags->tp, "Ranks")->capture_default_str();
-  command->add_option("--device", flags->device, "Whose memory: several CUDA ranks keep buffers to speak to each other")
+  command->add_option("--device", flags->device, "Whose memory: CUDA ranks count ids in a table each slot, and several keep buffers to speak to each other")
       ->check(CLI::IsMember({"cpu", "cuda"}))->capture_default_str();
   command->add_option("--all-reduce", flags->all_reduce, "Between CUDA ranks: auto, nccl or oneshot")
       ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "executor/cuda_geometry.h"
 #include "model/checkpoint.h"
+#include "ops/cuda/sampler_bytes.h"
 #include "ops/host_memory.h"
 
 namespace tandem::executor {
@@ -148,6 +149,7 @@ Result<StartPlan> plan_start(const ExecutorOptions& options) {
                   .limits = plan.limits,
                   .context_is_wish = !options.max_context.has_value(),
                   .device_bytes = std::move(bytes),
+                  .sampler_slot_bytes = cuda ? ops::cuda::sampler_slot_bytes(plan.geometry.vocab) : 0,
                   .communication_bytes = cuda ? comm::communicator_bytes(options.devices.all_reduce, world) : 0,
                   .reserve_bytes = reserve_of(options),
                   .kv_bytes = options.kv_bytes};

@@ -15,10 +15,11 @@ namespace {
 
 bool is_vector(const model::TensorSpec& tensor) { return tensor.cols() == 1 || tensor.role == model::Role::Conv; }
 
-// A sampler keeps every slot's tokens for the penalties, and three steps' choices.
-std::int64_t sampler_bytes(const ops::StepLimits& limits) {
-  return (std::int64_t{limits.slots} + 1) * limits.max_context * 4 +
-         3 * std::int64_t{limits.max_tokens} * static_cast<std::int64_t>(sizeof(ops::TokenChoice));
+// A sampler keeps every slot's settings and past for the penalties, and three steps' choices.
+std::int64_t sampler_bytes(const PlanRequest& request) {
+  const ops::StepLimits& limits = request.limits;
+  const std::int64_t slot = request.sampler_slot_bytes > 0 ? request.sampler_slot_bytes : std::int64_t{limits.max_context} * 4;
+  return (std::int64_t{limits.slots} + 1) * slot + 3 * std::int64_t{limits.max_tokens} * static_cast<std::int64_t>(sizeof(ops::TokenChoice));
 }
 
 RankPlan fixed_part(const PlanRequest& request, const model::Partition& partition) {
@@ -39,7 +40,7 @@ RankPlan fixed_part(const PlanRequest& request, const model::Partition& partitio
   std::sort(plan.weights.begin(), plan.weights.end(),
             [](const GroupBytes& a, const GroupBytes& b) { return a.group < b.group; });
   plan.scratch_bytes = static_cast<std::int64_t>(model::Scratch::bytes(geometry, partition, request.limits));
-  plan.sampler_bytes = sampler_bytes(request.limits);
+  plan.sampler_bytes = sampler_bytes(request);
   plan.communication_bytes = request.communication_bytes;
   plan.reserve_bytes = request.reserve_bytes;
   plan.slot_bytes = StateLayout(geometry, partition).slot_bytes();

@@ -23,6 +23,7 @@ struct PlanRequest {
   ops::StepLimits limits;
   bool context_is_wish = false;        // max_context is only the model's: a shorter longest request is fine
   std::vector<std::int64_t> device_bytes;  // what each rank may use; one entry stands for all. Empty: unlimited
+  std::int64_t sampler_slot_bytes = 0;   // what a device's sampler keeps for a slot; 0: as hosts do, the ids of its tokens
   std::int64_t communication_bytes = 0;  // of each rank's communicator
   std::int64_t reserve_bytes = 0;      // left alone: the backend's libraries, fragmentation
   std::optional<std::int64_t> kv_bytes;  // --kv-memory: at most this much for pages on each rank

@@ -7,6 +7,7 @@
 #include "comm/all_reduce.h"
 #include "memory/pool_layout.h"
 #include "model/scratch.h"
+#include "ops/cuda/sampler_bytes.h"
 
 namespace tandem::memory {
 namespace {
@@ -192,6 +193,23 @@ TEST(Planner, TheCommunicatorIsInTheSumAndTakesPages) {
 }
 
 // proves R5.1
+// A device's sampler counts every id of the vocabulary for each slot, however short the contexts: a gigabyte for 1024 slots.
+TEST(Planner, ADevicesSamplerIsInTheSumAndTakesPages) {
+  PlanRequest request = of("4B");
+  request.limits.slots = 1024;
+  request.limits.max_context = 4096;
+  request.device_bytes = {std::int64_t{100} << 30};
+  const auto on_host = plan_capacity(request);
+  request.sampler_slot_bytes = ops::cuda::sampler_slot_bytes(request.geometry.vocab);
+  const auto on_device = plan_capacity(request);
+  ASSERT_TRUE(on_host && on_device);
+  const std::int64_t more = 1025 * (request.sampler_slot_bytes - 4096 * 4);
+  EXPECT_GT(1025 * request.sampler_slot_bytes, std::int64_t{1025} * 248320 * 4);
+  EXPECT_EQ(on_device->ranks[0].sampler_bytes - on_host->ranks[0].sampler_bytes, more);
+  EXPECT_EQ(on_device->ranks[0].fixed_bytes() - on_host->ranks[0].fixed_bytes(), more);
+  EXPECT_LT(on_device->pages, on_host->pages);
+}
+
 TEST(Planner, MeasuredMemoryGivesPagesOnceTheSlotsArePaidForAndFewerSlotsWhereTheyLeaveTooFewPages) {
   const auto room = [](std::int64_t left, Room wanted, std::int64_t least_pages) {
     const Room got = room_in(left, wanted, least_pages, 50, 10);

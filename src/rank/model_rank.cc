@@ -127,8 +127,13 @@ Result<void> ModelRank::check_overhead(std::int64_t free_bytes) const {
       (settings_->devices.kind == DeviceKind::Cpu ? allocated_bytes() : free_at_open_ - free_bytes) - warm_up_bytes_;
   log_debug("[rank {}] start-up took {} bytes, {} were planned", rank_.value, taken, planned);
   if (taken <= planned + settings_->reserve_bytes) return {};
+  // A device tells what all of its processes have taken.
+  const std::string whose = settings_->devices.kind == DeviceKind::Cpu
+                                ? ""
+                                : fmt::format(" of the device, {} of them for this rank and the rest for libraries or by other processes",
+                                              allocated_bytes() - warm_up_bytes_);
   return fail(ErrorKind::Capacity,
-              fmt::format("start-up took {} bytes; the plan has {} and a reserve of {}; a reserve of {} works", taken,
+              fmt::format("start-up took {} bytes{}; the plan has {} and a reserve of {}; a reserve of {} works", taken, whose,
                           planned, settings_->reserve_bytes, taken - planned));
 }
 

@@ -6,6 +6,7 @@
 #include "ops/cuda/device_math.cuh"
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/sample_cuda.h"
+#include "ops/cuda/sampler_bytes.h"
 #include "ops/philox.h"
 
 namespace tandem::ops::cuda {
@@ -24,6 +25,7 @@ struct SlotSettings {
   float bias[kMaxLogitBias];
   std::int32_t stop_ids[kMaxStopIds];
 };
+static_assert(sizeof(SlotSettings) == kSlotSettingsBytes);
 
 // A binding on its way: the record and where it goes.
 struct SlotBinding {
