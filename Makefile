@@ -4,7 +4,7 @@ BUILD := build/release
 JOBS  := $(shell nproc)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-test configure build run test bench sanitize format lint house cuda bundle deb clean
+.PHONY: help setup setup-test configure build run test fuzz bench sanitize format lint house cuda bundle deb clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## */\1\t/p' Makefile | expand -t 14
@@ -27,6 +27,9 @@ run: build       ## serve the bundled model and print where the chat page is
 
 test: setup-test ## build everything and run every test
 	@scripts/test.sh
+
+fuzz: setup-test ## coverage-guided fuzzing of every parser, SECONDS=60 each
+	@scripts/fuzz.sh all $(or $(SECONDS),60) $(ARGS)
 
 bench: build     ## operator and planner benchmarks
 	@ninja -C $(BUILD) -j$(JOBS) --quiet benches

@@ -4,7 +4,7 @@
 #   tandem_NAME        every .cc below it that is not a test, bench or fuzz target
 #   tandem_NAME_tests  every *_test.cc, one CTest test per GoogleTest test
 #   one program per *_bench.cc, named like the file (built by the target `benches`)
-#   one program per *_fuzz.cc, named like the file, with a short run as CTest test fuzz.NAME (tests/fuzz/driver.h)
+# The *_fuzz.cc are built by the preset `fuzz` (tests/fuzz).
 #
 # A file whose name ends in _avx2, _avx512 (F, BW, VL, DQ), _avx512bf16 or _amx is compiled for
 # that instruction set; its code may run only behind base/cpu_features.h.
@@ -35,8 +35,6 @@ function(tandem_room name)
   list(FILTER sources EXCLUDE REGEX "_(test|bench|fuzz)\\.cc$")
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
-  set(fuzzers ${all})
-  list(FILTER fuzzers INCLUDE REGEX "_fuzz\\.cc$")
   tandem_instruction_set_flags(${all})
 
   if(sources)
@@ -63,14 +61,5 @@ function(tandem_room name)
     add_executable(${bench} EXCLUDE_FROM_ALL ${file})
     target_link_libraries(${bench} PRIVATE tandem_${name} tandem_flags benchmark::benchmark)
     add_dependencies(benches ${bench})
-  endforeach()
-
-  foreach(file IN LISTS fuzzers)
-    get_filename_component(fuzzer ${file} NAME_WE)
-    add_executable(${fuzzer} ${file} ${CMAKE_SOURCE_DIR}/tests/fuzz/driver.cc)
-    target_include_directories(${fuzzer} PRIVATE ${CMAKE_SOURCE_DIR})
-    target_link_libraries(${fuzzer} PRIVATE tandem_${name} tandem_flags)
-    add_test(NAME fuzz.${fuzzer} COMMAND ${fuzzer} --runs 200000 --seconds 10)
-    set_tests_properties(fuzz.${fuzzer} PROPERTIES TIMEOUT 120 LABELS "fuzz;${name}")
   endforeach()
 endfunction()

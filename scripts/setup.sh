@@ -3,7 +3,7 @@
 # Idempotent and quiet; a second run does nothing. Without root it says what is missing.
 #
 #   scripts/setup.sh            what building and running needs
-#   scripts/setup.sh --test     also what `make test` needs
+#   scripts/setup.sh --test     also what `make test` and `make fuzz` need
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +14,7 @@ build_packages=(
   libxxhash-dev libutf8proc-dev prometheus-cpp-dev
   libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
 )
-test_packages=(python3 python3-venv unzip curl chromium fonts-dejavu-core)
+test_packages=(python3 python3-venv unzip curl chromium fonts-dejavu-core clang-19 libclang-rt-19-dev)
 test_python=(
   openai==3.57.0 pytest==9.2.0 httpx==0.28.1 jinja2==3.1.6 tokenizers==0.23.3
 )

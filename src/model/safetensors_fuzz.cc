@@ -5,11 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "model/safetensors.h"
-#include "tests/fuzz/driver.h"
 
 namespace {
 
@@ -38,15 +36,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size > 0) std::memcpy(file.data() + sizeof length, data, size);
   read(file);
   return 0;
-}
-
-std::vector<std::string> fuzz_seeds() {
-  const std::string two = R"({"a":{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]},"b":{"dtype":"BF16","shape":[16],"data_offsets":[32,64]}})";
-  const std::string odd =
-      R"({"__metadata__":{"format":"pt"},"s":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"e":{"dtype":"BF16","shape":[0,7],)"
-      R"("data_offsets":[8,8]},"r":{"dtype":"U8","shape":[7,8],"data_offsets":[8,64]}}   )";
-  const std::uint64_t length = two.size();
-  std::string file(sizeof length, '\0');
-  std::memcpy(file.data(), &length, sizeof length);
-  return {two, odd, file + two + std::string(64, 'x')};
 }

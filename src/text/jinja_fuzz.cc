@@ -1,16 +1,14 @@
-// libFuzzer entry: reads the input as a template, renders it with a few values under small limits, and
+// Reads the input as a template, renders it with a few values under small limits, and
 // checks that what comes out is UTF-8 (so that no step cuts a character) and that errors name a place.
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
 #include "text/jinja/template.h"
 #include "text/jinja/unicode.h"
 #include "text/json_value.h"
-#include "tests/fuzz/driver.h"
 
 namespace {
 
@@ -20,6 +18,8 @@ const jinja::Variables& variables() {
   static const jinja::Variables all = [] {
     const auto json = parse_json(
         R"({"s": "Hello, Wörld 👋", "i": 7, "f": -0.5, "b": true, "z": null, "big": 123456789012345678901234567890,
+            "t": "  a b  c\n", "e": "", "n": -3, "w": ["b", "A", "c", "a"], "mixed": [1, "1", 1.0, null, true, [1], {"a": 1}],
+            "rows": [{"name": "x", "age": 3, "tag": "p"}, {"name": "Y", "age": 1, "tag": "q"}, {"name": "w"}],
             "l": [3, 1, 2], "m": {"k": "v", "n": {"d": [null, 1.0]}},
             "messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "<think>a</think>b",
                           "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}]})");
@@ -47,13 +47,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto rendered = parsed->render(variables(), options);
   if (!jinja::is_valid_utf8(rendered ? *rendered : rendered.error().message)) std::abort();
   return 0;
-}
-
-std::vector<std::string> fuzz_seeds() {
-  return {
-      R"({%- for m in messages %}{{ '<|im_start|>' ~ m.role ~ '\n' ~ m['content']|trim }}{%- if m.tool_calls is defined %}{% for c in m.tool_calls %}{{ c.function.arguments|tojson }}{% endfor %}{% endif %}{{- '<|im_end|>' }}{% endfor %})",
-      R"({% set ns = namespace(last=-1) %}{% for i in range(l|length - 1, -1, -1) %}{% if l[i] > 1 and not ns.last >= 0 %}{% set ns.last = i %}{% endif %}{% endfor %}{{ ns.last }}{{ l[::-1]|join(', ') }}{{ s[1:-2]|upper }})",
-      R"({% macro show(x, depth=2) %}{% if x is mapping %}{% for k, v in x|items %}{{ k }}={{ show(v, depth - 1) }};{% endfor %}{% elif x is string %}{{ x|replace('o', '0') }}{% else %}{{ x }}{% endif %}{% endmacro %}{{ show(m) }})",
-      R"({{ s.split(' ')[-1].strip('!').startswith('W') and 'a' in s or raise_exception('no ' ~ i) }}{{ i // 2 ** 3 % 5 }}{{ f|float + 1.5e3 }}{{ big * big }}{{ '%s' % i if b else z }}{# comment #}{{ "{:>5}".format(i) }})",
-  };
 }

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "tests/fuzz/driver.h"
 #include "text/jinja/unicode.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_fixture.h"
@@ -37,10 +36,4 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto made = Tokenizer::parse(std::string(input), fixture::tokenizer_config_json())) use(*made, "hello <think> wörld \n\n 12");
   (void)Tokenizer::parse(fixture::tokenizer_json(), std::string(input));
   return 0;
-}
-
-std::vector<std::string> fuzz_seeds() {
-  return {fixture::tokenizer_json(), fixture::tokenizer_config_json(),
-          "hello world, l'été 2026!\n\n  <|im_start|>user\nwhat's up?<|im_end|><think>\n", "e\u0301\u00e9 \U0001F9C2\U0001F1E9\U0001F1EA नमस्ते 안녕 \u2028\u00a0x",
-          std::string(64, ' ') + std::string(64, 'a') + std::string(32, '7')};
 }
