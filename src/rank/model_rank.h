@@ -56,7 +56,7 @@ struct RankSettings {
   // Warm-up meets every size of step at which a backend may choose another kernel, so that none is loaded after
   // `ready`: with several CUDA ranks a rank that loads could wait for a kernel that spins for it.
   bool warm_every_size = false;
-  bool record_decode = false;  // recorded decode steps (CUDA graphs), one for every number of rows
+  bool record_decode = false;  // recorded decode steps (CUDA graphs), one for every number of rows up to 256
   bool nan_fill_freed = false;                    // debug (R4.5): memory that no request holds is NaN
   bool hash_residual = false;                     // debug (R7.7)
   std::shared_ptr<ops::ShareMeter> shares;        // gets the times of rank 0's steps; CPU ranks only

@@ -29,6 +29,17 @@ class Sampling {
     for (Request& r : requests_) r.length = 0;
   }
 
+  // One chunk of every prompt that asks for no logits.
+  void read_prompt(int tokens, TokenId first_id) {
+    StepMaker maker;
+    for (std::size_t i = 0; i < requests_.size(); ++i) maker.add(requests_[i], RowKind::Prefill, tokens, first_settings(i), first_id);
+    pair_.begin(maker.view());
+    for (Backend* backend : {static_cast<Backend*>(pair_.cuda.get()), pair_.reference.get()}) {
+      EXPECT_OK(backend->note_prompt());
+      EXPECT_OK(backend->wait(backend->end_step().value()));  // staging buffers alternate
+    }
+  }
+
   // A decode step, or the step of each prompt's only token, with these logits [rows, vocab].
   std::vector<TokenChoice> sample(std::vector<float> logits, int top_logprobs, LogprobsMode mode, int groups = 1) {
     StepMaker maker;
@@ -147,6 +158,16 @@ TEST(CudaSampleEdges, SettingsThatMaskEveryIdGiveNoToken) {
     const auto first = sampling.sample(sampling.logits(), 3, mode);
     for (std::size_t i = 0; i < first.size(); ++i) EXPECT_EQ(first[i].non_finite, i + 1 < params.size() ? 1 : 0) << i;
     sampling.sample(sampling.logits(), 3, mode);  // the second row may choose again
+  }
+}
+
+TEST(CudaSampleEdges, PenaltiesSeeEveryChunkOfThePromptAndNothingOfTheSlotsLastRequest) {
+  Sampling sampling(300, 3, 212);
+  const SamplingParams penalised{.temperature = 0.0f, .repetition_penalty = 1.8f, .presence_penalty = 0.4f, .frequency_penalty = 0.3f};
+  for (int life = 0; life < 3; ++life) {
+    sampling.bind({penalised, life == 1 ? SamplingParams{.temperature = 0.8f, .seed = 4} : penalised, penalised});
+    for (int chunk = 0; chunk < 3; ++chunk) sampling.read_prompt(64, 20 * chunk + 70 * life);
+    for (int step = 0; step < 12; ++step) sampling.sample(sampling.logits(0.4f), 5, LogprobsMode::Processed);
   }
 }
 
