@@ -76,6 +76,101 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path, fake):
     assert t.process.wait(10) == 0
 
 
+def test_keys_typed_while_an_answer_comes_are_the_next_message(chat, tmp_path):
+    """They are not shown among the answer's words, and editing keys do what they do at the prompt."""
+    t = chat()
+    t.prompt()
+    since = len(t.raw)
+    t.keys("slow " + script(say="word " * 40, delay_ms=2) + "\r")
+    t.expect("\nword word", since)
+    t.keys("sceond\x1b[D\x1b[D\x1b[D\x7f\x7fec\x05 m\u00e9ssage漢\rthird\x1b[200~ pa\rsted\x1b[201~")
+    t.expect("tokens", since)
+    answer = t.text(since).split("@@")[-1]
+    assert "word " * 40 in answer, answer
+    t.expect("third pa", since).keys("!\r")
+    t.prompt()
+    contents = [m["content"] for m in sent(t, tmp_path)["messages"]]
+    assert len(contents) == 6 and contents[2] == "second m\u00e9ssage漢" and contents[4] == "third pa\nsted!"
+    t.quit()
+
+
+def test_keys_typed_before_ctrl_c_stops_an_answer_are_kept(chat, fake):
+    t = chat()
+    t.prompt()
+    since = len(t.raw)
+    t.keys("slow " + script(say="word " * 500, delay_ms=20) + "\r")
+    t.expect("\nword word", since)
+    t.keys("kept")
+    fake.wait_for("vllm:num_requests_running", 1)
+    t.keys("\x03")
+    t.expect("(stopped)", since).expect("> kept", since)
+    assert "kept" not in t.text(since).split("(stopped)")[0]
+    t.keys("\x15")
+    t.quit()
+
+
+@pytest.mark.parametrize("environment, up", [({}, "\x1b[1A"), ({"XTERM_VERSION": "XTerm(379)"}, "")], ids=["wraps", "cuts"])
+def test_another_size_draws_the_message_anew(chat, scripted, tmp_path, environment, up):
+    """Beginning at its first row, where the terminal has it now: a narrower one wraps what was there, xterm cuts it off."""
+    t = chat("--url", scripted.base, columns=100, environment=environment)
+    t.prompt().keys("0123456789" * 6)
+    t.expect("0123456789" * 6)
+    while t.read(0.1):
+        pass
+    since = len(t.raw)
+    t.resize(40)
+    rows = ["> " + ("0123456789" * 4)[:38], "  " + ("0123456789" * 6)[38:]]
+    t.expect("\n".join(rows), since)
+    assert t.raw[since:].startswith("\x1b[?25l\r" + up + "\x1b[J"), t.raw[since:]
+    since = len(t.raw)
+    t.resize(100)
+    t.expect("> " + "0123456789" * 6, since)
+    assert t.raw[since:].startswith("\x1b[?25l\r\x1b[1A\x1b[J"), t.raw[since:]
+    t.keys("!\r")
+    t.expect("An answer.", since)
+    assert sent(t, tmp_path)["messages"][0]["content"] == "0123456789" * 6 + "!"
+    t.quit()
+
+
+def test_another_size_during_an_answer_interrupts_nothing(chat, tmp_path):
+    t = chat()
+    t.prompt()
+    since = len(t.raw)
+    t.keys("slow " + script(say="word " * 40, delay_ms=2) + "\r")
+    t.expect("\nword word", since)
+    for columns in (60, 30, 90):
+        t.resize(columns)
+    t.expect("tokens", since)
+    assert sent(t, tmp_path)["messages"][1]["content"] == "word " * 40
+    t.quit()
+
+
+@pytest.mark.parametrize("where", ["at the prompt", "in an answer"])
+def test_ctrl_z_gives_the_shell_its_terminal_and_goes_on(chat, fake, tmp_path, where):
+    t = chat("--url", fake.base, under_a_shell=True)
+    t.prompt()
+    since = len(t.raw)
+    if where == "in an answer":
+        t.keys("slow " + script(say="word " * 40, delay_ms=10) + "\r")
+        t.expect("\nword word", since)
+    else:
+        t.keys("half a message")
+        t.expect("half a message", since)
+    t.keys("\x1a")
+    t.wait_until_stopped()
+    assert termios.tcgetattr(t.slave) == t.before
+    assert t.raw.rindex("\x1b[?2004l") > t.raw.rindex("\x1b[?2004h")
+    stopped_at = len(t.raw)
+    os.kill(t.pid, signal.SIGCONT)  # as the shell's `fg`
+    if where == "at the prompt":
+        t.expect("> half a message", stopped_at)
+        assert t.text(stopped_at).count("half a message") == 1
+        t.keys(" " + script(say="word " * 40) + "\r")
+    t.expect("tokens", since)
+    assert sent(t, tmp_path)["messages"][1]["content"] == "word " * 40
+    t.quit()
+
+
 def test_settings_are_checked_and_used(chat):
     t = chat()
     since = t.say("/settings temperature 9", "from 0 to 2")

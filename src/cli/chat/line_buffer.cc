@@ -147,6 +147,28 @@ Rows lay_out(const LineBuffer& buffer, std::string_view prompt, std::size_t colu
   return found;
 }
 
+std::size_t cursor_row_after_wrap(const Rows& rows, std::size_t first, std::size_t columns) {
+  columns = std::max<std::size_t>(columns, 2);
+  std::size_t below = 0;
+  for (std::size_t i = first; i <= rows.cursor_row; ++i) {
+    const bool cursors = i == rows.cursor_row;
+    std::size_t used = 0, all = 0;
+    for (std::size_t at = 0; at < rows.rows[i].size() && (!cursors || all < rows.cursor_column);) {
+      const auto width = static_cast<std::size_t>(cells(code_point(rows.rows[i], at)));
+      if (used + width > columns) {
+        ++below;
+        used = 0;
+      }
+      used += width;
+      all += width;
+      do ++at;
+      while (at < rows.rows[i].size() && continues(rows.rows[i][at]));
+    }
+    if (!cursors || used == columns) ++below;
+  }
+  return below;
+}
+
 std::size_t first_shown(const Rows& rows, std::size_t count, std::size_t before) {
   const std::size_t least = rows.cursor_row < count ? 0 : rows.cursor_row + 1 - count;
   const std::size_t most = std::min(rows.cursor_row, rows.rows.size() - count);

@@ -55,6 +55,9 @@ struct Rows {
   std::size_t cursor_column = 0;  // cells from the left edge
 };
 [[nodiscard]] Rows lay_out(const LineBuffer& buffer, std::string_view prompt, std::size_t columns);
+// Where the cursor is, in rows below the beginning of row `first`, once a terminal that was narrowed or widened has
+// wrapped these rows to its new width.
+[[nodiscard]] std::size_t cursor_row_after_wrap(const Rows& rows, std::size_t first, std::size_t columns);
 // The first of `count` rows (at most all) to show so that the cursor's is among them: `before`, what it was,
 // or the nearest.
 [[nodiscard]] std::size_t first_shown(const Rows& rows, std::size_t count, std::size_t before);

@@ -84,6 +84,21 @@ TEST(LayOut, WideCharactersAndLineBreaksMakeRows) {
   EXPECT_EQ(rows.cursor_column, 3u);
 }
 
+TEST(CursorRowAfterWrap, CountsTheRowsThatANarrowerTerminalMakesOfThoseAboveTheCursor) {
+  LineBuffer buffer;
+  buffer.set("0123456789abcdefghij\nxyz漢字");
+  const Rows rows = lay_out(buffer, "> ", 40);  // "> 0123456789abcdefghij", "  xyz漢字"
+  EXPECT_EQ(cursor_row_after_wrap(rows, 0, 40), 1u);
+  EXPECT_EQ(cursor_row_after_wrap(rows, 0, 80), 1u);
+  EXPECT_EQ(cursor_row_after_wrap(rows, 0, 22), 1u);
+  EXPECT_EQ(cursor_row_after_wrap(rows, 0, 21), 2u);
+  EXPECT_EQ(cursor_row_after_wrap(rows, 0, 8), 4u);   // three rows; "  xyz漢" fills 7 of 8 cells, and 字 comes to the next
+  EXPECT_EQ(cursor_row_after_wrap(rows, 1, 8), 1u);
+  EXPECT_EQ(cursor_row_after_wrap(rows, 1, 9), 1u);   // the cursor stands behind the last cell
+  EXPECT_EQ(cursor_row_after_wrap(rows, 1, 10), 0u);
+  EXPECT_EQ(cursor_row_after_wrap(lay_out(LineBuffer(), "> ", 40), 0, 1), 1u);
+}
+
 TEST(FirstShown, TheCursorsRowIsAlwaysShownAndTheWindowMovesOnlyForIt) {
   Rows rows{.rows = std::vector<std::string>(10), .cursor_row = 9, .cursor_column = 0};
   EXPECT_EQ(first_shown(rows, 4, 0), 6u);

@@ -1,13 +1,13 @@
 #include "cli/chat/terminal.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <iterator>
 #include <utility>
@@ -22,12 +22,17 @@ void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = true; };
   sigaction(SIGINT, &action, nullptr);  // without SA_RESTART: a blocking read returns
+  sigset_t resized;
+  sigemptyset(&resized);
+  sigaddset(&resized, SIGWINCH);
+  pthread_sigmask(SIG_BLOCK, &resized, nullptr);
 }
 
 namespace {
 
 // Only one RawMode lives at a time; what a signal's handler must put back stands here.
-termios g_before;
+termios g_before, g_now;
+volatile std::sig_atomic_t g_resized = 0, g_continued = 0;
 constexpr int kDeadly[] = {SIGTERM, SIGHUP, SIGQUIT};
 constexpr std::string_view kMarkPastes = "\x1b[?2004h", kMarkNoPastes = "\x1b[?2004l";
 
@@ -39,13 +44,38 @@ void put(std::string_view text) {
   }
 }
 
-// Leaves the shell its terminal, then lets the signal do what it does. Calls only what a handler may.
+// The handlers call only what a handler may.
+
+// Leaves the shell its terminal, then lets the signal do what it does.
 void restore_and_die(int signal_number) {
   tcsetattr(STDIN_FILENO, TCSANOW, &g_before);
   put(kMarkNoPastes);
   signal(signal_number, SIG_DFL);
   raise(signal_number);
 }
+
+void restore_and_stop(int);
+void catch_stop() {
+  struct sigaction action {};
+  action.sa_handler = restore_and_stop;
+  action.sa_flags = SA_RESTART | SA_NODEFER;
+  sigaction(SIGTSTP, &action, nullptr);
+}
+// Until the shell's `fg`.
+void restore_and_stop(int) {
+  const int error = errno;
+  tcsetattr(STDIN_FILENO, TCSANOW, &g_before);
+  put(kMarkNoPastes);
+  signal(SIGTSTP, SIG_DFL);
+  raise(SIGTSTP);
+  catch_stop();
+  tcsetattr(STDIN_FILENO, TCSANOW, &g_now);
+  put(kMarkPastes);
+  g_continued = 1;
+  errno = error;
+}
+
+}  // namespace
 
 // Keys come one by one and unechoed, and pasted text marked, while it lives; also if the process is killed
 // or stopped the terminal is as it was.
@@ -59,40 +89,43 @@ class RawMode {
       sigaction(kDeadly[i], nullptr, &actions_[i]);
       if (actions_[i].sa_handler == SIG_DFL) sigaction(kDeadly[i], &action, nullptr);  // nohup's stays ignored
     }
-    enter();
+    sigaction(SIGTSTP, nullptr, &stop_action_);
+    if (stop_action_.sa_handler == SIG_DFL) catch_stop();
+    struct sigaction action {};
+    action.sa_handler = [](int) { g_resized = 1; };
+    sigaction(SIGWINCH, &action, &resize_action_);
+    nobody_reads();
+    put(kMarkPastes);
   }
   ~RawMode() {
-    leave();
-    put("\r\n");
+    put(kMarkNoPastes);
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &g_before);
     for (std::size_t i = 0; i < std::size(kDeadly); ++i) sigaction(kDeadly[i], &actions_[i], nullptr);
+    sigaction(SIGTSTP, &stop_action_, nullptr);
+    sigaction(SIGWINCH, &resize_action_, nullptr);
   }
   RawMode(const RawMode&) = delete;
 
-  // Until the shell's `fg`.
-  void stop() const {
-    leave();
-    put("\r\n");
-    raise(SIGTSTP);
-    enter();
-  }
+  // Every key is the editor's.
+  void editor_reads() { set(0, ISIG); }
+  // Keys wait, also when Ctrl-C interrupts (NOFLSH).
+  void nobody_reads() { set(NOFLSH, 0); }
 
  private:
-  static void enter() {
-    termios raw = g_before;
-    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON | BRKINT | INPCK | ISTRIP);
-    raw.c_lflag &= ~static_cast<tcflag_t>(ECHO | ICANON | IEXTEN | ISIG);
-    raw.c_cc[VMIN] = 1;
-    raw.c_cc[VTIME] = 0;
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
-    put(kMarkPastes);
-  }
-  static void leave() {
-    put(kMarkNoPastes);
-    tcsetattr(STDIN_FILENO, TCSADRAIN, &g_before);
+  static void set(tcflag_t more, tcflag_t less) {
+    g_now = g_before;
+    g_now.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON | BRKINT | INPCK | ISTRIP);
+    g_now.c_lflag &= ~(static_cast<tcflag_t>(ECHO | ICANON | IEXTEN) | less);
+    g_now.c_lflag |= more;
+    g_now.c_cc[VMIN] = 1;
+    g_now.c_cc[VTIME] = 0;
+    tcsetattr(STDIN_FILENO, TCSADRAIN, &g_now);
   }
 
-  struct sigaction actions_[std::size(kDeadly)] = {};
+  struct sigaction actions_[std::size(kDeadly)] = {}, stop_action_ = {}, resize_action_ = {};
 };
+
+namespace {
 
 winsize terminal_size() {
   winsize size{};
@@ -116,13 +149,19 @@ Terminal::Terminal() : interactive_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO
   const char* const term = std::getenv("TERM");
   if (term && std::string_view(term) == "dumb") interactive_ = false;
   colours_ = isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR") && interactive_;
+  wraps_ = !std::getenv("XTERM_VERSION");  // xterm itself cuts rows off where others wrap them
+  if (interactive_) mode_ = std::make_unique<RawMode>();
 }
+
+Terminal::~Terminal() = default;
 
 std::optional<std::string> Terminal::read_message(const std::string& prompt) {
   g_interrupted = false;
   if (!interactive_) return read_plain();
-  const RawMode raw;
-  auto message = read_edited(prompt, [&raw] { raw.stop(); });
+  mode_->editor_reads();
+  auto message = read_edited(prompt);
+  mode_->nobody_reads();
+  put("\r\n");
   if (message) history_.add(*message);
   return message;
 }
@@ -149,6 +188,24 @@ std::optional<std::string> Terminal::read_plain() {
     if (goes_on) line.back() = '\n';
     message += line;
     if (!goes_on) return text::to_utf8(message);
+  }
+}
+
+bool Terminal::wait_for_key() {
+  if (unread_) return true;
+  sigset_t mask;
+  pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+  sigdelset(&mask, SIGWINCH);
+  pollfd waiting{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+  for (;;) {
+    const int ready = ppoll(&waiting, 1, nullptr, &mask);
+    if (g_resized || g_continued) {
+      if (g_continued) begin_drawing();  // below what the shell has written
+      g_resized = 0;
+      g_continued = 0;
+      return false;
+    }
+    if (ready > 0) return true;
   }
 }
 
@@ -216,7 +273,8 @@ std::string Terminal::read_escape() {
 
 void Terminal::draw(const std::string& prompt, Part part) {
   const winsize size = terminal_size();
-  const Rows rows = lay_out(buffer_, prompt, size.ws_col);
+  if (wraps_ && drawn_columns_ != 0 && size.ws_col != drawn_columns_) drawn_row_ = cursor_row_after_wrap(drawn_, top_, size.ws_col);
+  Rows rows = lay_out(buffer_, prompt, size.ws_col);
   const std::size_t shown = part == Part::Whole ? rows.rows.size() : std::min<std::size_t>(rows.rows.size(), std::max(size.ws_row - 1, 1));
   top_ = first_shown(rows, shown, top_);
   std::string out = "\x1b[?25l\r";
@@ -232,6 +290,8 @@ void Terminal::draw(const std::string& prompt, Part part) {
   if (rows.cursor_column > 0) out += "\x1b[" + std::to_string(rows.cursor_column) + "C";
   out += "\x1b[?25h";
   drawn_row_ = rows.cursor_row - top_;
+  drawn_columns_ = size.ws_col;
+  drawn_ = std::move(rows);
   put(out);
 }
 
@@ -239,11 +299,19 @@ void Terminal::leaf(const std::string* entry) {
   if (entry) buffer_.set(*entry);
 }
 
-std::optional<std::string> Terminal::read_edited(const std::string& prompt, const std::function<void()>& stop) {
+// What stands on the screen is no row of ours: the next drawing begins at the cursor.
+void Terminal::begin_drawing() { drawn_row_ = drawn_columns_ = 0; }
+
+std::optional<std::string> Terminal::read_edited(const std::string& prompt) {
   buffer_.set({});
-  drawn_row_ = top_ = 0;
+  begin_drawing();
+  top_ = 0;
   draw(prompt, Part::Window);
   for (;;) {
+    if (!wait_for_key()) {
+      draw(prompt, Part::Window);
+      continue;
+    }
     const int key = read_byte();
     switch (key) {
       case kEnd: return std::nullopt;
@@ -255,7 +323,7 @@ std::optional<std::string> Terminal::read_edited(const std::string& prompt, cons
         if (buffer_.text().empty()) put("\r\n(Ctrl-D or /quit ends)\r\n");
         buffer_.set({});
         if (drawn_row_ > 0) put("\r\x1b[" + std::to_string(drawn_row_) + "A\x1b[J");
-        drawn_row_ = 0;
+        begin_drawing();
         break;
       case '\r':
         if (buffer_.text().ends_with('\\') && buffer_.cursor() == buffer_.text().size()) {
@@ -277,12 +345,14 @@ std::optional<std::string> Terminal::read_edited(const std::string& prompt, cons
       case 0x0B: buffer_.erase_to_line_end(); break;
       case 0x0C:
         put("\x1b[H\x1b[2J");
-        drawn_row_ = 0;
+        begin_drawing();
         break;
       case 0x15: buffer_.erase_to_line_begin(); break;
       case 0x1A:  // Ctrl-Z
-        stop();
-        drawn_row_ = 0;
+        put("\r\n");
+        raise(SIGTSTP);
+        g_continued = 0;  // it is drawn at once
+        begin_drawing();
         break;
       case 0x17: buffer_.erase_word_before(); break;
       case 0x10: leaf(history_.older(buffer_.text())); break;

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -11,17 +11,26 @@ namespace tandem::cli::chat {
 
 // Set by SIGINT (Ctrl-C outside of read_message) and read by whoever gives an answer.
 extern std::atomic<bool> g_interrupted;
-// From now on SIGINT sets g_interrupted and ends blocking reads; nothing else.
+// From now on SIGINT sets g_interrupted and ends blocking reads; nothing else. A new size of the terminal (SIGWINCH)
+// interrupts nothing but a Terminal that waits for a key. Before any other thread starts.
 void catch_interrupts();
+
+class RawMode;  // in terminal.cc
 
 // Where messages are typed. On a terminal: a line editor with history; Enter sends, Alt+Enter, Ctrl-J or a
 // pasted line break makes a new line, a backslash at the end too; Ctrl-C empties the line, Ctrl-D on an
-// empty one ends, Ctrl-Z stops the process until `fg`. Elsewhere: plain lines; a backslash at a line's end joins the next one.
+// empty one ends, Ctrl-Z stops the process until `fg`. When the terminal gets another size the message is drawn
+// anew. Keys that come while nobody reads, as during an answer, are neither shown nor changed and wait for
+// read_message; only Ctrl-C, Ctrl-Z and Ctrl-\ act at once. Elsewhere: plain lines; a backslash at a line's end joins
+// the next one.
 //
-// Thread: one. The terminal is raw only inside read_message; a process killed there leaves it as it was.
+// Thread: one. The terminal is unlike it was while this lives; a process that a signal ends or stops leaves it as
+// it was.
 class Terminal {
  public:
   Terminal();
+  ~Terminal();
+  Terminal(const Terminal&) = delete;
 
   [[nodiscard]] bool interactive() const { return interactive_; }
   [[nodiscard]] bool colours() const { return colours_; }
@@ -31,7 +40,9 @@ class Terminal {
 
  private:
   [[nodiscard]] std::optional<std::string> read_plain();
-  [[nodiscard]] std::optional<std::string> read_edited(const std::string& prompt, const std::function<void()>& stop);
+  [[nodiscard]] std::optional<std::string> read_edited(const std::string& prompt);
+  // False: nothing was typed, but the message must be drawn again.
+  [[nodiscard]] bool wait_for_key();
   [[nodiscard]] int read_byte();
   [[nodiscard]] std::string read_character(int first);
   [[nodiscard]] std::string read_paste();
@@ -41,11 +52,15 @@ class Terminal {
   // the screen cannot be drawn over.
   enum class Part { Window, Whole };
   void draw(const std::string& prompt, Part part);
+  void begin_drawing();
   void leaf(const std::string* entry);
 
-  bool interactive_, colours_;
+  bool interactive_, colours_, wraps_;
+  std::unique_ptr<RawMode> mode_;  // of an interactive one
   LineBuffer buffer_;
   History history_;
+  Rows drawn_;                     // as the terminal has it, from row top_ on, when it had so many columns
+  std::size_t drawn_columns_ = 0;
   std::size_t drawn_row_ = 0;  // where the cursor was left, from the first row drawn
   std::size_t top_ = 0;        // the message's first row drawn
   std::optional<int> unread_;  // a byte that read_character found not to be its own
