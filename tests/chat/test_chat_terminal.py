@@ -245,15 +245,14 @@ def test_a_message_taller_than_the_terminal_is_drawn_once(chat, scripted, tmp_pa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_at_the_prompt_leaves_the_terminal_as_it_was(chat, number):
     t = chat()
-    before = termios.tcgetattr(t.slave)
     t.prompt().keys("half a message")
     t.expect("half a message")
-    assert termios.tcgetattr(t.slave) != before
+    assert termios.tcgetattr(t.slave) != t.before
     os.kill(t.process.pid, number)
     assert t.process.wait(20) == -number
     while t.read(0.2):
         pass
-    assert termios.tcgetattr(t.slave) == before
+    assert termios.tcgetattr(t.slave) == t.before
     assert t.raw.rindex("\x1b[?2004l") > t.raw.rindex("\x1b[?2004h")
 
 
