@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <fstream>
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include "base/read_file.h"
 
 namespace tandem::cli {
 namespace {
@@ -62,11 +63,11 @@ void apply(CLI::App& command, const std::filesystem::path& file, const std::stri
 }  // namespace
 
 void apply_config(CLI::App& command, const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in || std::filesystem::is_directory(file)) refuse(file, 0, "cannot be read");
+  const auto text = read_file(file, {.most_bytes = 1 << 20, .may_be_empty = true});
+  if (!text) throw CLI::ParseError("[config] " + text.error().message, CLI::ExitCodes::ConfigError);
   toml::table table;
   try {
-    table = toml::parse(in, file.string());
+    table = toml::parse(*text, file.string());
   } catch (const toml::parse_error& error) {
     refuse(file, error.source().begin.line, error.description());
   }

@@ -6,10 +6,9 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <fstream>
 #include <limits>
-#include <sstream>
 
+#include "base/read_file.h"
 #include "model/geometry.h"
 #include "ops/attention.h"
 #include "ops/delta.h"
@@ -18,29 +17,7 @@ namespace tandem::model {
 namespace {
 
 namespace json = boost::json;
-constexpr std::size_t kMaxConfigBytes = 4 << 20;
-
-Result<std::string> read_text(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) {
-    return fail(ErrorKind::NotFound, fmt::format("{} is missing", path.string()));
-  }
-  if (error) return fail(ErrorKind::Io, fmt::format("{}: {}", path.string(), error.message()));
-  if (status.type() != std::filesystem::file_type::regular) {
-    return fail(ErrorKind::Invalid, fmt::format("{} is not a regular file", path.string()));
-  }
-  const auto bytes = std::filesystem::file_size(path, error);
-  if (error) return fail(ErrorKind::Io, fmt::format("{}: {}", path.string(), error.message()));
-  if (bytes > kMaxConfigBytes) {
-    return fail(ErrorKind::Invalid, fmt::format("{} has {} bytes; a configuration has at most {}", path.string(),
-                                                bytes, kMaxConfigBytes));
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (!in || !(text << in.rdbuf())) return fail(ErrorKind::Io, fmt::format("{} cannot be read", path.string()));
-  return text.str();
-}
+constexpr FileLimits kConfigLimits = {.most_bytes = 4 << 20};
 
 Result<json::object> parse_object(std::string_view text, std::string_view file) {
   json::error_code error;
@@ -312,7 +289,7 @@ Result<Geometry> parse_geometry(std::string_view config_json, std::string_view f
 
 Result<Geometry> read_geometry(const std::filesystem::path& folder) {
   const std::filesystem::path config = folder / "config.json";
-  TANDEM_ASSIGN(const std::string text, read_text(config));
+  TANDEM_ASSIGN(const std::string text, read_file(config, kConfigLimits));
   TANDEM_ASSIGN(Geometry geometry, parse_geometry(text, config.string()));
   const std::filesystem::path name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
   geometry.name = name.string();
@@ -320,7 +297,7 @@ Result<Geometry> read_geometry(const std::filesystem::path& folder) {
   const std::filesystem::path generation = folder / "generation_config.json";
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(generation, error))) {
-    TANDEM_ASSIGN(const std::string more, read_text(generation));
+    TANDEM_ASSIGN(const std::string more, read_file(generation, kConfigLimits));
     TANDEM_ASSIGN(const json::object document, parse_object(more, generation.string()));
     TANDEM_TRY(add_eos(Fields(document, generation.string()), geometry.eos_ids));
     sort_unique(geometry.eos_ids);

@@ -13,8 +13,7 @@ namespace tandem::model {
 class MappedFile {
  public:
   // Follows links; the kind of a file is decided by its name, not by where a link leads.
-  // Errors: NotFound (missing; a dangling link, naming link and target), Invalid (a folder, an empty
-  // file), Io (a link loop, no permission, with errno's text).
+  // Errors: those of read_file (base/read_file.h), save that of size; Io, with errno's text, if it cannot be mapped.
   [[nodiscard]] static Result<MappedFile> open(const std::filesystem::path& path);
 
   MappedFile(MappedFile&& other) noexcept;

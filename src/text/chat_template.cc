@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <boost/json/string.hpp>
-#include <fstream>
-#include <iterator>
 #include <memory>
 
+#include "base/read_file.h"
 #include "text/jinja/context.h"
 #include "text/json_value.h"
 
@@ -19,14 +18,6 @@ namespace json = boost::json;
 constexpr std::string_view kOwn[] = {"messages", "tools", "documents", "add_generation_prompt"};
 constexpr std::string_view kTokens[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                         "pad_token", "cls_token", "mask_token"};
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return fail(ErrorKind::Io, path.string() + " is not a regular file");
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return fail(ErrorKind::Io, path.string() + " cannot be read");
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
 
 // The text of a token: a string, or an object with `content`.
 std::optional<std::string> token_text(const json::value& token) {

@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <system_error>
 
+#include "base/read_file.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer_file.h"
 #include "text/unicode_class.h"
@@ -16,23 +13,6 @@
 
 namespace tandem::text {
 namespace {
-
-Result<std::string> read_file(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return fail(ErrorKind::NotFound, fmt::format("{} does not exist", path.string()));
-  // A pipe would be waited for without end.
-  if (!std::filesystem::is_regular_file(path, error)) return fail(ErrorKind::Io, fmt::format("{} is not a regular file", path.string()));
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return fail(ErrorKind::Io, fmt::format("{}: {}", path.string(), std::strerror(errno)));
-  const auto size = static_cast<std::size_t>(std::max<std::streamoff>(file.tellg(), 0));
-  std::string bytes;
-  bytes.reserve(size + kJsonPadding);
-  bytes.resize(size);
-  file.seekg(0);
-  if (!file.read(bytes.data(), static_cast<std::streamsize>(bytes.size())))
-    return fail(ErrorKind::Io, fmt::format("{} cannot be read", path.string()));
-  return bytes;
-}
 
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<signed char>(c) >= 0; });

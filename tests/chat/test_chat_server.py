@@ -13,8 +13,8 @@ def contents(terminal, tmp_path):
 def test_loading_a_folder_is_refused_and_the_conversation_stays(chat, scripted, tmp_path):
     t = chat("--url", scripted.base)
     t.say("hello", "An answer.")
-    t.say(f"/load {tmp_path}", f"cannot read {tmp_path}: Is a directory")
-    t.say(f"/load {tmp_path}/none", "No such file")
+    t.say(f"/load {tmp_path}", f"{tmp_path} is not a regular file but a folder")
+    t.say(f"/load {tmp_path}/none", "is missing")
     assert contents(t, tmp_path) == ["hello", "An answer."]
     t.say("/save /dev/full", "cannot write /dev/full")
     t.quit()

@@ -157,7 +157,7 @@ def test_a_config_file_holds_flags(tmp_path, place):
         ("tp = 1\ntpp = 2\n", "tandem.toml:2: 'tpp' is no flag"),
         ("tp = 1\ntp = 2\n", "tandem.toml:2:"),
         ('tp = "two"\n', "tandem.toml:1:"),
-        (None, "tandem.toml: cannot be read"),
+        (None, "tandem.toml is missing"),
     ],
 )
 def test_a_config_file_that_cannot_be_used_is_refused(tmp_path, content, words):
@@ -208,7 +208,7 @@ def test_a_model_that_is_no_folder_is_refused_with_its_name(model):
         (["bench", "--workload", ""], "there is no ''; there are solo,"),
         (["bench", "--workload", "solo,"], "there is no ''; there are solo,"),
         (["bench", "--url", "http://127.0.0.1:9", "--served", "x", "--workload", "solo,nope"], "there is no 'nope'; there are solo,"),
-        (["gate", "/proc/self"], "[fixture] cannot read /proc/self: Is a directory"),
+        (["gate", "/proc/self"], "[fixture] /proc/self is not a regular file but a folder"),
         (["bench", "--json", "/nonexistent/x.json"], "[json] cannot write /nonexistent/x.json"),
         (["chat", "--max-tokens", "2.5"], "--max-tokens: '2.5'; 1 to"),
         (["chat", "--seed", "3.7"], "--seed: '3.7'; 0 to"),
