@@ -1,6 +1,9 @@
+#include <fmt/format.h>
+
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/version.h"
 #include "cli/commands.h"
 
 namespace {
@@ -19,7 +22,7 @@ constexpr int kWrongUsage = 2;  // 1 is for what was understood and failed
 int main(int argc, char** argv) {
   CLI::App app{kAbout, "tandem"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", "tandem 0.1.0");
+  app.set_version_flag("--version", fmt::format("tandem {}", tandem::version()));
   tandem::cli::Action action;
   tandem::cli::add_serve(app, action);
   tandem::cli::add_inspect(app, action);

@@ -7,6 +7,7 @@
 
 #include "base/json_writer.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "server/chat_format.h"
 #include "server/chat_request.h"
 #include "server/completion_format.h"
@@ -66,7 +67,7 @@ Api::Api(const ServerOptions& options, engine::Engine& engine, const PromptText&
   });
   router_.add("GET", "/version", [this](const Request&) {
     JsonWriter json;
-    json.begin_object().member("version", card_.version).end_object();
+    json.begin_object().member("version", version()).end_object();
     return whole(Response{.body = json.take()});
   });
   router_.add("GET", "/v1/models", [this](const Request& r) { return list_models(r); });

@@ -21,7 +21,6 @@ struct ModelCard {
   std::vector<std::string> names;  // served names, at least one; the first is shown in answers
   std::string root;                // where it came from, shown as "root"; may be empty
   std::int64_t created = 0;        // Unix time
-  std::string version = "0.1.0";   // of the program
   SamplingDefaults sampling;
   bool processed_logprobs = false;  // --logprobs-mode
 };

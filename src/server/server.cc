@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/version.h"
 #include "server/api.h"
 #include "server/http_server.h"
 #include "server/signal_watch.h"
@@ -37,7 +38,7 @@ class ServerImpl final : public Server {
       : options_(std::move(options)),
         card_(std::move(card)),
         engine_(engine),
-        metrics_(std::make_shared<Metrics>(card_.names.front(), card_.version)),
+        metrics_(std::make_shared<Metrics>(card_.names.front(), std::string(version()))),
         api_(options_, engine_, text, card_, metrics_) {}
 
   ~ServerImpl() override {

@@ -4,6 +4,7 @@ and what works (R6). And what the other commands say to bad arguments."""
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import socket
@@ -171,6 +172,11 @@ def test_a_config_file_that_cannot_be_used_is_refused(tmp_path, content, words):
 def test_the_packaged_config_file_is_one():
     status, text, _ = run("serve", "--check", "--device", "cpu", "--config", str(ROOT / "packaging/tandem.toml"))
     assert status == 0, text
+
+
+def test_the_version_stands_in_one_place():
+    stated = re.search(r"^project\(tandem VERSION ([0-9.]+) ", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)[1]
+    assert run("--version")[1].split() == ["tandem", stated]
 
 
 def test_a_folder_named_with_a_slash_has_its_name():
