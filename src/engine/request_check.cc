@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <set>
+
+#include "ops/sampling_ranges.h"
 
 namespace tandem::engine {
 namespace {
@@ -13,9 +14,9 @@ tl::unexpected<Error> bad(std::string_view field, std::string what) {
   return fail(ErrorKind::Invalid, fmt::format("{} {}", field, what), std::string(field));
 }
 
-Result<void> check_range(std::string_view field, float value, float low, float high) {
-  if (value >= low && value <= high) return {};  // false for NaN
-  return bad(field, fmt::format("is {}; it must lie in [{}, {}]", value, low, high));
+Result<void> check_range(const ops::NumberRange& range, float value) {
+  if (range.holds(value)) return {};
+  return fail(ErrorKind::Invalid, ops::out_of_range(range, fmt::format("{}", value)), std::string(range.name));
 }
 
 Result<void> check_ids(std::string_view field, std::span<const TokenId> ids, std::int32_t vocab) {
@@ -26,16 +27,14 @@ Result<void> check_ids(std::string_view field, std::span<const TokenId> ids, std
 }
 
 Result<void> check_sampling(const ops::SamplingParams& sampling, std::int32_t vocab) {
-  constexpr float kMost = 3.4e38f;
-  TANDEM_TRY(check_range("temperature", sampling.temperature, 0.0f, kMost));
-  TANDEM_TRY(check_range("min_p", sampling.min_p, 0.0f, 1.0f));
-  TANDEM_TRY(check_range("presence_penalty", sampling.presence_penalty, -2.0f, 2.0f));
-  TANDEM_TRY(check_range("frequency_penalty", sampling.frequency_penalty, -2.0f, 2.0f));
-  if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f))
-    return bad("top_p", fmt::format("is {}; it must lie in (0, 1]", sampling.top_p));
-  if (!(sampling.repetition_penalty > 0.0f && sampling.repetition_penalty <= kMost))
-    return bad("repetition_penalty",
-               fmt::format("is {}; it must be greater than 0", sampling.repetition_penalty));
+  TANDEM_TRY(check_range(ops::kTemperature, sampling.temperature));
+  TANDEM_TRY(check_range(ops::kTopP, sampling.top_p));
+  TANDEM_TRY(check_range(ops::kMinP, sampling.min_p));
+  TANDEM_TRY(check_range(ops::kRepetitionPenalty, sampling.repetition_penalty));
+  TANDEM_TRY(check_range(ops::kPresencePenalty, sampling.presence_penalty));
+  TANDEM_TRY(check_range(ops::kFrequencyPenalty, sampling.frequency_penalty));
+  // What a client writes as top_p 0 or top_k -1 comes here as top_k 1 and 0.
+  if (sampling.top_p == 0.0f) return bad("top_p", "is 0; for the likeliest token alone, top_k = 1 works here");
   if (sampling.top_k < 0)
     return bad("top_k", fmt::format("is {}; it must be 0 (off) or more", sampling.top_k));
   if (sampling.min_tokens < 0)
@@ -43,7 +42,8 @@ Result<void> check_sampling(const ops::SamplingParams& sampling, std::int32_t vo
   std::set<TokenId> biased;
   for (const auto& [id, bias] : sampling.logit_bias) {
     TANDEM_TRY(check_ids("logit_bias", std::span(&id, 1), vocab));
-    if (std::isnan(bias)) return bad("logit_bias", fmt::format("of token {} is not a number", id));
+    if (!ops::kLogitBias.holds(bias))
+      return bad("logit_bias", fmt::format("of token {} must be {}, got {}", id, ops::what_works(ops::kLogitBias), bias));
     if (!biased.insert(id).second) return bad("logit_bias", fmt::format("names token {} twice", id));
   }
   return {};

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
-#include <limits>
 
+#include "ops/sampling_ranges.h"
 #include "server/http_message.h"
 
 namespace tandem::server {
@@ -16,11 +15,6 @@ namespace {
 constexpr std::size_t kMaxStops = 16;
 constexpr std::size_t kMaxStopBytes = 1024;
 constexpr std::size_t kMaxStopIds = 64;
-constexpr std::size_t kMaxBiases = 1024;
-constexpr std::int64_t kMaxInt32 = std::numeric_limits<std::int32_t>::max();
-
-// Below this, dividing by the temperature leaves only the largest logit anyway.
-constexpr double kGreedyBelow = 1e-5;
 
 void read_stop(Fields& fields, engine::Request& request) {
   const json::value* stop = fields.any("stop");
@@ -64,8 +58,8 @@ void read_stop_ids(Fields& fields, const Served& served, engine::Request& reques
 void read_logit_bias(Fields& fields, const Served& served, ops::SamplingParams& sampling) {
   const json::object* biases = fields.object("logit_bias");
   if (biases == nullptr) return;
-  if (biases->size() > kMaxBiases) {
-    return fields.fail("logit_bias", fmt::format("logit_bias has {} members; at most {} work.", biases->size(), kMaxBiases));
+  if (biases->size() > ops::kMaxLogitBias) {
+    return fields.fail("logit_bias", fmt::format("logit_bias has {} members; at most {} work.", biases->size(), ops::kMaxLogitBias));
   }
   for (const auto& member : *biases) {
     const std::string_view key(member.key().data(), member.key().size());
@@ -76,8 +70,8 @@ void read_logit_bias(Fields& fields, const Served& served, ops::SamplingParams& 
       return fields.fail("logit_bias", fmt::format("{}: keys are token ids from 0 to {}.", where, served.vocab - 1));
     }
     const json::value& value = member.value();
-    if (!value.is_number() || !(std::abs(value.to_number<double>()) <= 100.0)) {
-      return fields.fail("logit_bias", fmt::format("{} must be a number from -100 to 100, got {}.", where, shown_value(value)));
+    if (!value.is_number() || !ops::kLogitBias.holds(value.to_number<double>())) {
+      return fields.fail("logit_bias", fmt::format("{} must be {}, got {}.", where, ops::what_works(ops::kLogitBias), shown_value(value)));
     }
     const auto token = static_cast<TokenId>(id);
     const bool twice = std::any_of(sampling.logit_bias.begin(), sampling.logit_bias.end(),
@@ -104,29 +98,27 @@ void read_seed(Fields& fields, std::optional<std::uint64_t>& seed) {
 void read_sampling(Fields& fields, const Served& served, CommonFields& out) {
   ops::SamplingParams& sampling = out.request.sampling;
   const SamplingDefaults& defaults = served.card.sampling;
-  const double temperature = fields.number("temperature", 0.0, 2.0).value_or(defaults.temperature);
-  sampling.temperature = temperature < kGreedyBelow ? 0.0f : static_cast<float>(temperature);
-  sampling.top_p = static_cast<float>(fields.number("top_p", 0.0, 1.0).value_or(defaults.top_p));
-  const std::int64_t top_k =
-      fields.integer("top_k", -1, std::numeric_limits<std::int64_t>::max()).value_or(defaults.top_k);
+  const double temperature = fields.number(ops::kTemperature).value_or(defaults.temperature);
+  sampling.temperature = temperature < ops::kGreedyTemperature ? 0.0f : static_cast<float>(temperature);
+  sampling.top_p = static_cast<float>(fields.number(ops::kTopP).value_or(defaults.top_p));
+  const std::int64_t top_k = fields.integer(ops::kTopK).value_or(defaults.top_k);
   sampling.top_k = top_k >= served.vocab || top_k < 0 ? 0 : static_cast<int>(top_k);  // 0: off
   if (sampling.top_p == 0.0f) {  // the smallest set that reaches 0 is the best token alone
     sampling.top_p = 1.0f;
     sampling.top_k = 1;
   }
-  sampling.min_p = static_cast<float>(fields.number("min_p", 0.0, 1.0).value_or(defaults.min_p));
-  sampling.repetition_penalty =
-      static_cast<float>(fields.number("repetition_penalty", 0.01, 100.0).value_or(defaults.repetition_penalty));
-  sampling.presence_penalty = static_cast<float>(fields.number("presence_penalty", -2.0, 2.0).value_or(0.0));
-  sampling.frequency_penalty = static_cast<float>(fields.number("frequency_penalty", -2.0, 2.0).value_or(0.0));
+  sampling.min_p = static_cast<float>(fields.number(ops::kMinP).value_or(defaults.min_p));
+  sampling.repetition_penalty = static_cast<float>(fields.number(ops::kRepetitionPenalty).value_or(defaults.repetition_penalty));
+  sampling.presence_penalty = static_cast<float>(fields.number(ops::kPresencePenalty).value_or(0.0));
+  sampling.frequency_penalty = static_cast<float>(fields.number(ops::kFrequencyPenalty).value_or(0.0));
   read_seed(fields, out.seed);
   read_logit_bias(fields, served, sampling);
 }
 
 void read_limits(Fields& fields, std::int64_t least_max_tokens, CommonFields& out) {
   engine::Request& request = out.request;
-  const auto old_name = fields.integer("max_tokens", least_max_tokens, kMaxInt32);
-  const auto new_name = fields.integer("max_completion_tokens", 1, kMaxInt32);
+  const auto old_name = fields.integer({ops::kMaxTokens.name, least_max_tokens, ops::kMaxTokens.most});
+  const auto new_name = fields.integer({"max_completion_tokens", ops::kMaxTokens.least, ops::kMaxTokens.most});
   if (old_name && new_name && *old_name != *new_name) {
     fields.fail("max_tokens", fmt::format("max_tokens = {} and max_completion_tokens = {} contradict each other; send one.",
                                           *old_name, *new_name));
@@ -135,7 +127,7 @@ void read_limits(Fields& fields, std::int64_t least_max_tokens, CommonFields& ou
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.include_stop = fields.boolean("include_stop_str_in_output").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
-  if (const auto min_tokens = fields.integer("min_tokens", 0, kMaxInt32)) {
+  if (const auto min_tokens = fields.integer(ops::kMinTokens)) {
     request.sampling.min_tokens = static_cast<int>(*min_tokens);
     if (request.max_tokens && *min_tokens > *request.max_tokens) {
       fields.fail("min_tokens", fmt::format("min_tokens = {} is more than max_tokens = {}.", *min_tokens, *request.max_tokens));

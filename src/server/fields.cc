@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <limits>
 
 #include "server/http_message.h"
@@ -34,11 +33,6 @@ std::optional<double> as_number(const json::value& value) {
 bool same_value(const json::value& a, const json::value& b) {
   const auto x = as_number(a), y = as_number(b);
   return x && y ? *x == *y : a == b;
-}
-
-std::string range_text(std::int64_t lowest, std::int64_t highest) {
-  if (highest == std::numeric_limits<std::int64_t>::max()) return fmt::format("an integer of at least {}", lowest);
-  return fmt::format("an integer from {} to {}", lowest, highest);
 }
 
 }  // namespace
@@ -106,24 +100,21 @@ void Fields::wrong_type(std::string_view name, const json::value& value, std::st
   fail(name, fmt::format("{} must be {}, got {}.", full(name), wanted, shown_value(value)));
 }
 
-std::optional<std::int64_t> Fields::integer(std::string_view name, std::int64_t lowest, std::int64_t highest) {
-  const json::value* value = any(name);
+std::optional<std::int64_t> Fields::integer(const ops::IntegerRange& range) {
+  const json::value* value = any(range.name);
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
-  if (!number || *number < lowest || *number > highest) {
-    wrong_type(name, *value, range_text(lowest, highest));
-    return std::nullopt;
-  }
-  return number;
+  if (number && range.holds(*number)) return number;
+  wrong_type(range.name, *value, ops::what_works(range));
+  return std::nullopt;
 }
 
-std::optional<double> Fields::number(std::string_view name, double lowest, double highest) {
-  const json::value* value = any(name);
+std::optional<double> Fields::number(const ops::NumberRange& range) {
+  const json::value* value = any(range.name);
   if (value == nullptr) return std::nullopt;
   const auto number = as_number(*value);
-  // Written so that NaN and infinity fall through to the error.
-  if (number && *number >= lowest && *number <= highest && std::isfinite(*number)) return number;
-  wrong_type(name, *value, fmt::format("a number from {} to {}", lowest, highest));
+  if (number && range.holds(*number)) return number;
+  wrong_type(range.name, *value, ops::what_works(range));
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "ops/sampling_ranges.h"
 #include "server/api_error.h"
 
 namespace tandem::server {
@@ -42,8 +43,14 @@ class Fields {
   // `prefix` stands before names in messages and `param`, e.g. "messages[3]."
   explicit Fields(const json::object& object, std::string prefix = "") : object_(object), prefix_(std::move(prefix)) {}
 
-  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t lowest, std::int64_t highest);
-  [[nodiscard]] std::optional<double> number(std::string_view name, double lowest, double highest);
+  [[nodiscard]] std::optional<std::int64_t> integer(std::string_view name, std::int64_t lowest, std::int64_t highest) {
+    return integer(ops::IntegerRange{name, lowest, highest});
+  }
+  [[nodiscard]] std::optional<std::int64_t> integer(const ops::IntegerRange& range);
+  [[nodiscard]] std::optional<double> number(std::string_view name, double lowest, double highest) {
+    return number(ops::NumberRange{name, lowest, highest});
+  }
+  [[nodiscard]] std::optional<double> number(const ops::NumberRange& range);
   [[nodiscard]] std::optional<bool> boolean(std::string_view name);
   [[nodiscard]] std::optional<std::string> string(std::string_view name);
   [[nodiscard]] const json::object* object(std::string_view name);
