@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "model/mapped_file.h"
+#include "text/json_problem.h"
 
 namespace tandem::model {
 namespace {
@@ -64,7 +65,7 @@ Result<CheckpointIndex> parse_index(const fs::path& path) {
     return fail(ErrorKind::Corrupt, fmt::format("{} cannot be parsed", where));
   }
   if (const auto error = parser.parse(text).get(document)) {
-    return fail(ErrorKind::Corrupt, fmt::format("{} is not a JSON object: {}", where, simdjson::error_message(error)));
+    return fail(ErrorKind::Corrupt, fmt::format("{} is not a JSON object: it {}", where, text::json_problem(error)));
   }
   dom::object map;
   if (document["weight_map"].get(map) != simdjson::SUCCESS) {

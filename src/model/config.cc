@@ -22,7 +22,7 @@ constexpr FileLimits kConfigLimits = {.most_bytes = 4 << 20};
 Result<json::object> parse_object(std::string_view text, std::string_view file) {
   json::error_code error;
   json::value value = json::parse(json::string_view(text.data(), text.size()), error);
-  if (error) return fail(ErrorKind::Corrupt, fmt::format("{} is not JSON: {}", file, error.message()));
+  if (error) return fail(ErrorKind::Corrupt, fmt::format("{} is not JSON in UTF-8", file));
   if (!value.is_object()) return fail(ErrorKind::Corrupt, fmt::format("{} is not a JSON object", file));
   return std::move(value.as_object());
 }
@@ -52,12 +52,11 @@ class Fields {
     const json::value* value = find(name);
     if (value == nullptr) {
       if (absent) return *absent;
-      return fail(ErrorKind::Invalid, fmt::format("{}: {} is missing; it must be a positive integer", where_, name),
-                  std::string(name));
+      return fail(ErrorKind::Invalid, fmt::format("{}: {} is missing; {}", where_, name, kWanted), std::string(name));
     }
     json::error_code error;
     const int number = value->is_double() ? 0 : value->to_number<int>(error);
-    if (value->is_double() || error || number < 1) return bad(name, *value, "it must be a positive integer");
+    if (value->is_double() || error || number < 1) return bad(name, *value, kWanted);
     return number;
   }
 
@@ -100,6 +99,8 @@ class Fields {
   [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
+  static constexpr std::string_view kWanted = "it must be an integer from 1 to 2147483647";
+
   const json::object& object_;
   std::string where_;
 };
@@ -141,6 +142,16 @@ Result<void> check_architecture(const Fields& root) {
   }
   return root.bad("architectures", *architectures,
                   "this server runs Qwen3_5ForConditionalGeneration and Qwen3_5ForCausalLM", ErrorKind::Unsupported);
+}
+
+Result<void> check_unquantized(const Fields& fields) {
+  for (const std::string_view name : {"quantization_config", "compression_config"}) {
+    if (fields.find(name) != nullptr) {
+      return fail(ErrorKind::Unsupported, fmt::format("{}: {} is given; this server runs bf16 checkpoints", fields.where(), name),
+                  std::string(name));
+    }
+  }
+  return {};
 }
 
 // Options that change the arithmetic and that this forward pass does not have.
@@ -250,16 +261,12 @@ Result<Geometry> parse_geometry(std::string_view config_json, std::string_view f
   TANDEM_ASSIGN(const json::object document, parse_object(config_json, file));
   const Fields root(document, std::string(file));
   TANDEM_TRY(check_architecture(root));
-  for (const std::string_view name : {"quantization_config", "compression_config"}) {
-    if (root.find(name) != nullptr) {
-      return fail(ErrorKind::Unsupported,
-                  fmt::format("{}: {} is given; this server runs bf16 checkpoints", file, name));
-    }
-  }
+  TANDEM_TRY(check_unquantized(root));
   const json::value* nested = root.find("text_config");
   if (nested != nullptr && !nested->is_object()) return root.bad("text_config", *nested, "it must be an object");
   const Fields text(nested ? nested->as_object() : document,
                     nested ? fmt::format("{}: text_config", file) : std::string(file));
+  TANDEM_TRY(check_unquantized(text));
   TANDEM_TRY(check_options(text));
 
   Geometry g;

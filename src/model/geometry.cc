@@ -100,7 +100,7 @@ Result<void> check_geometry(const Geometry& g, std::string_view where) {
                 fmt::format("{}: eos_token_id {} is outside the vocabulary of {}", where, id, g.vocab));
   }
   if (!(g.norm_eps > 0.0f && g.norm_eps < 1.0f)) {
-    return fail(ErrorKind::Invalid, fmt::format("{}: rms_norm_eps = {}; it must lie between 0 and 1", where, g.norm_eps));
+    return fail(ErrorKind::Invalid, fmt::format("{}: rms_norm_eps = {}; it must be more than 0 and less than 1", where, g.norm_eps));
   }
   if (!(g.rope_theta >= 1.0f && g.rope_theta <= 1e12f)) {
     return fail(ErrorKind::Invalid,

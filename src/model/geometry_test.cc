@@ -1,5 +1,6 @@
 #include "model/geometry.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -119,11 +120,11 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"("head_dim":256)", R"("head_dim":128)", {"head_dim = 128", "256"}},
         Bad{R"("linear_key_head_dim":128)", R"("linear_key_head_dim":64)", {"linear_key_head_dim = 64", "128"}},
         Bad{R"("linear_conv_kernel_dim":4)", R"("linear_conv_kernel_dim":3)", {"linear_conv_kernel_dim = 3", "4"}},
-        Bad{R"("hidden_size":64)", R"("hidden_size":-64)", {"hidden_size = -64", "positive"}},
-        Bad{R"("hidden_size":64)", R"("hidden_size":64.5)", {"hidden_size", "positive integer"}},
-        Bad{R"("hidden_size":64)", R"("hidden_size":"64")", {"hidden_size = \"64\"", "positive integer"}},
-        Bad{R"("hidden_size":64)", R"("hidden_size":99999999999)", {"hidden_size", "positive integer"}},
-        Bad{R"("hidden_size":64,)", "", {"hidden_size is missing"}},
+        Bad{R"("hidden_size":64)", R"("hidden_size":-64)", {"hidden_size = -64", "from 1 to 2147483647"}},
+        Bad{R"("hidden_size":64)", R"("hidden_size":64.5)", {"hidden_size", "an integer from 1 to 2147483647"}},
+        Bad{R"("hidden_size":64)", R"("hidden_size":"64")", {"hidden_size = \"64\"", "an integer from 1 to 2147483647"}},
+        Bad{R"("hidden_size":64)", R"("hidden_size":99999999999)", {"hidden_size", "an integer from 1 to 2147483647"}},
+        Bad{R"("hidden_size":64,)", "", {"hidden_size is missing; it must be an integer from 1 to 2147483647"}},
         Bad{R"("hidden_size":64)", R"("hidden_size":65)", {"hidden_size = 65", "multiple of 8"}},
         Bad{R"("hidden_act":"silu")", R"("hidden_act":"gelu")", {"hidden_act = \"gelu\"", "silu"}},
         Bad{R"("attention_bias":false)", R"("attention_bias":true)", {"attention_bias = true"}},
@@ -145,7 +146,20 @@ INSTANTIATE_TEST_SUITE_P(
         Bad{R"("num_attention_heads":2)", R"("num_attention_heads":0)", {"num_attention_heads = 0"}},
         Bad{R"("eos_token_id":487)", R"("eos_token_id":520)", {"eos_token_id 520", "vocabulary of 520"}},
         Bad{R"("tie_word_embeddings":true)", R"("tie_word_embeddings":"yes")", {"tie_word_embeddings = \"yes\"", "true or false"}},
-        Bad{R"("rms_norm_eps":1e-06)", R"("rms_norm_eps":0)", {"rms_norm_eps = 0"}}));
+        Bad{R"("rms_norm_eps":1e-06)", R"("rms_norm_eps":0)", {"rms_norm_eps = 0; it must be more than 0 and less than 1"}},
+        Bad{R"("vocab_size":520)", R"("vocab_size":2147483648)", {"vocab_size = 2147483648", "from 1 to 2147483647"}}));
+
+TEST(Geometry, AQuantizedTextModelIsRefusedByNameWhereverItSaysSo) {
+  for (const std::string_view name : {"quantization_config", "compression_config"}) {
+    const std::string field = fmt::format("\"{}\":{{\"bits\":4}},", name);
+    const auto inner = parse_geometry(with(nested("4B"), R"("text_config":{)", R"("text_config":{)" + field), "c.json");
+    ASSERT_FALSE(inner);
+    EXPECT_EQ(inner.error().message, fmt::format("c.json: text_config: {} is given; this server runs bf16 checkpoints", name));
+    const auto outer = parse_geometry(with(nested("4B"), R"("text_config":{)", field + R"("text_config":{)"), "c.json");
+    ASSERT_FALSE(outer);
+    EXPECT_EQ(outer.error().message, fmt::format("c.json: {} is given; this server runs bf16 checkpoints", name));
+  }
+}
 
 TEST(Geometry, WhatIsNotAConfigIsSaidToBeNone) {
   EXPECT_NE(parse_geometry("{", "c.json").error().message.find("c.json is not JSON"), std::string::npos);
@@ -157,6 +171,9 @@ TEST(Geometry, WhatIsNotAConfigIsSaidToBeNone) {
   EXPECT_EQ(read_geometry(folder.path()).error().kind, ErrorKind::NotFound);
   std::filesystem::create_directory(folder.path() / "config.json");
   EXPECT_NE(read_geometry(folder.path()).error().message.find("not a regular file"), std::string::npos);
+  std::filesystem::remove(folder.path() / "config.json");
+  write_file(folder.path() / "config.json", "");
+  EXPECT_EQ(read_geometry(folder.path()).error().message, (folder.path() / "config.json").string() + " is empty");
 }
 
 }  // namespace

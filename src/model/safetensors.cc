@@ -8,6 +8,7 @@
 #include <set>
 
 #include "model/tensors.h"
+#include "text/json_problem.h"
 
 namespace tandem::model {
 namespace {
@@ -169,12 +170,11 @@ Result<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> b
 
   dom::parser parser;
   if (const auto error = parser.allocate(header_bytes, kMaxDepth)) {
-    return fail(ErrorKind::Corrupt, fmt::format("{}: header: {}", file, simdjson::error_message(error)));
+    return fail(ErrorKind::Corrupt, fmt::format("{}: the header {}", file, text::json_problem(error)));
   }
   dom::object header;
   if (const auto error = parser.parse(text).get(header)) {
-    return fail(ErrorKind::Corrupt, fmt::format("{}: the header is not a JSON object: {}", file,
-                                                simdjson::error_message(error)));
+    return fail(ErrorKind::Corrupt, fmt::format("{}: the header is not a JSON object: it {}", file, text::json_problem(error)));
   }
   std::vector<StoredTensor> tensors;
   std::set<std::string_view> names;

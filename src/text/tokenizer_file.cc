@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "text/json_problem.h"
 #include "text/utf8.h"
 
 namespace tandem::text {
@@ -15,8 +16,9 @@ namespace od = simdjson::ondemand;
 
 constexpr std::int64_t kMostIds = 1 << 24;  // a greater id is a mistake, and would cost memory
 
-tl::unexpected<Error> wrong_type(std::string_view file, std::string_view field, simdjson::error_code code) {
-  return fail(ErrorKind::Invalid, fmt::format("[{}] {}: {}", file, field, simdjson::error_message(code)), std::string(field));
+// `field` has not the type that it must have: "[tokenizer.json] model.vocab must be an object".
+tl::unexpected<Error> wrong_type(std::string_view file, std::string_view field, std::string_view wanted) {
+  return fail(ErrorKind::Invalid, fmt::format("[{}] {} must be {}", file, field, wanted), std::string(field));
 }
 
 tl::unexpected<Error> unsupported(std::string_view file, std::string_view field, std::string_view found, std::string_view supported) {
@@ -28,7 +30,10 @@ tl::unexpected<Error> unsupported(std::string_view file, std::string_view field,
 // the whole is checked first. `json` has room for kJsonPadding bytes behind it.
 Result<void> check_json(std::string_view file, const std::string& json) {
   simdjson::dom::parser parser;
-  if (const auto code = parser.parse(json.data(), json.size(), false).error()) return wrong_type(file, "the file", code);
+  simdjson::dom::element document;
+  if (const auto code = parser.parse(json.data(), json.size(), false).get(document))
+    return fail(ErrorKind::Invalid, fmt::format("[{}] is not JSON: it {}", file, json_problem(code)));
+  if (!document.is_object()) return fail(ErrorKind::Invalid, fmt::format("[{}] is not a JSON object", file));
   return {};
 }
 
@@ -55,7 +60,7 @@ class Fields {
     od::value value;
     if (missing(name, value)) return may_miss ? Result<void>{} : refuse_missing(name);
     bool found = false;
-    if (const auto code = value.get_bool().get(found)) return wrong_type(kFile, path(name), code);
+    if (value.get_bool().get(found)) return wrong_type(kFile, path(name), "true or false");
     if (found == wanted) return {};
     return unsupported(kFile, path(name), found ? "true" : "false", wanted ? "true" : "false");
   }
@@ -73,7 +78,7 @@ class Fields {
     od::value value;
     if (missing(name, value)) return refuse_missing(name);
     std::string_view text;
-    if (const auto code = value.get_string().get(text)) return wrong_type(kFile, path(name), code);
+    if (value.get_string().get(text)) return wrong_type(kFile, path(name), "a string");
     return std::string(text);
   }
 
@@ -87,7 +92,7 @@ class Fields {
     od::value value;
     if (missing(name, value)) return refuse_missing(name);
     od::object found;
-    if (const auto code = value.get_object().get(found)) return wrong_type(kFile, path(name), code);
+    if (value.get_object().get(found)) return wrong_type(kFile, path(name), "an object");
     return Fields(path(name), found);
   }
 
@@ -171,12 +176,12 @@ Result<SplitRule> read_pre_tokenizer(Fields& file) {
   od::value value;
   if (sequence.missing("pretokenizers", value)) return sequence.refuse_missing("pretokenizers");
   od::array steps;
-  if (const auto code = value.get_array().get(steps)) return wrong_type(kFile, where, code);
+  if (value.get_array().get(steps)) return wrong_type(kFile, where, "a list");
   std::optional<SplitRule> rule;
   int count = 0;
   for (auto item : steps) {
     od::object object;
-    if (const auto code = item.get_object().get(object)) return wrong_type(kFile, where, code);
+    if (item.get_object().get(object)) return wrong_type(kFile, fmt::format("{}[{}]", where, count), "an object");
     Fields step(fmt::format("{}[{}]", where, count), object);
     if (count == 0) {
       TANDEM_ASSIGN(rule, read_split(step));
@@ -220,19 +225,19 @@ Result<AddedToken> read_added_token(std::string_view file, TokenId id, od::objec
   std::string_view flag_set;
   for (auto field : object) {
     std::string_view name;
-    if (const auto code = field.unescaped_key().get(name)) return wrong_type(file, "added token", code);
+    if (field.unescaped_key().get(name)) return wrong_type(file, "the name of an added token's field", "a string");
     if (name == "content") {
       std::string_view content;
-      if (const auto code = field.value().get_string().get(content)) return wrong_type(file, "added token content", code);
+      if (field.value().get_string().get(content)) return wrong_type(file, "added token content", "a string");
       token.content = content;
       has_content = true;
     } else if (name == "special") {
-      if (const auto code = field.value().get_bool().get(token.special)) return wrong_type(file, "added token special", code);
+      if (field.value().get_bool().get(token.special)) return wrong_type(file, "added token special", "true or false");
     } else {
       for (const std::string_view flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
         if (name != flag) continue;
         bool set = false;
-        if (const auto code = field.value().get_bool().get(set)) return wrong_type(file, flag, code);
+        if (field.value().get_bool().get(set)) return wrong_type(file, flag, "true or false");
         if (set) flag_set = flag;
       }
     }
@@ -249,14 +254,14 @@ Result<std::vector<AddedToken>> read_added_tokens(Fields& file) {
   od::value value;
   if (file.missing("added_tokens", value) || value.is_null()) return tokens;
   od::array list;
-  if (const auto code = value.get_array().get(list)) return wrong_type(kFile, "added_tokens", code);
+  if (value.get_array().get(list)) return wrong_type(kFile, "added_tokens", "a list");
   for (auto item : list) {
     od::object object;
-    if (const auto code = item.get_object().get(object)) return wrong_type(kFile, "added_tokens", code);
+    if (item.get_object().get(object)) return wrong_type(kFile, "added_tokens[]", "an object");
     std::int64_t number = 0;
-    if (const auto code = object.find_field_unordered("id").get_int64().get(number)) return wrong_type(kFile, "added_tokens[].id", code);
+    if (object.find_field_unordered("id").get_int64().get(number)) return wrong_type(kFile, "added_tokens[].id", "an integer");
     TANDEM_ASSIGN(const TokenId id, as_id(kFile, "an added token", number));
-    if (const auto code = object.reset().error()) return wrong_type(kFile, "added_tokens", code);
+    if (object.reset().error()) return wrong_type(kFile, "added_tokens[]", "an object");
     TANDEM_ASSIGN(AddedToken token, read_added_token(kFile, id, object));
     tokens.push_back(std::move(token));
   }
@@ -267,13 +272,13 @@ Result<void> read_vocabulary(Fields& model, Bpe& bpe) {
   od::value value;
   if (model.missing("vocab", value)) return model.refuse_missing("vocab");
   od::object vocabulary;
-  if (const auto code = value.get_object().get(vocabulary)) return wrong_type(kFile, "model.vocab", code);
+  if (value.get_object().get(vocabulary)) return wrong_type(kFile, "model.vocab", "an object");
   std::string bytes;
   for (auto field : vocabulary) {
     std::string_view spelled;
-    if (const auto code = field.unescaped_key().get(spelled)) return wrong_type(kFile, "model.vocab", code);
+    if (field.unescaped_key().get(spelled)) return wrong_type(kFile, "a token of model.vocab", "a string");
     std::int64_t number = 0;
-    if (const auto code = field.value().get_int64().get(number)) return wrong_type(kFile, "model.vocab", code);
+    if (field.value().get_int64().get(number)) return wrong_type(kFile, fmt::format("the id of '{}' in model.vocab", spelled), "an integer");
     TANDEM_ASSIGN(const TokenId id, as_id(kFile, spelled, number));
     if (spelled.empty() || !bytes_of(spelled, bytes)) {
       return fail(ErrorKind::Unsupported,
@@ -294,30 +299,30 @@ Result<void> read_merges(Fields& model, Bpe& bpe) {
   od::value value;
   if (model.missing("merges", value)) return model.refuse_missing("merges");
   od::array merges;
-  if (const auto code = value.get_array().get(merges)) return wrong_type(kFile, "model.merges", code);
+  if (value.get_array().get(merges)) return wrong_type(kFile, "model.merges", "a list");
   std::string left, right;
   std::size_t count = 0;
   for (auto item : merges) {
     bool good = false;
     od::value merge;
-    if (const auto code = item.get(merge)) return wrong_type(kFile, "model.merges", code);
+    if (item.get(merge)) return wrong_type(kFile, "model.merges[]", "a pair of strings");
     od::json_type type{};
-    if (const auto code = merge.type().get(type)) return wrong_type(kFile, "model.merges", code);
+    if (merge.type().get(type)) return wrong_type(kFile, "model.merges[]", "a pair of strings");
     if (type == od::json_type::array) {
       od::array parts;
-      if (const auto code = merge.get_array().get(parts)) return wrong_type(kFile, "model.merges", code);
+      if (merge.get_array().get(parts)) return wrong_type(kFile, "model.merges[]", "a pair of strings");
       int part = 0;
       good = true;
       for (auto text : parts) {
         std::string_view spelled;
-        if (const auto code = text.get_string().get(spelled)) return wrong_type(kFile, "model.merges", code);
+        if (text.get_string().get(spelled)) return wrong_type(kFile, fmt::format("model.merges[{}]", count), "a pair of strings");
         good = good && part < 2 && bytes_of(spelled, part == 0 ? left : right);
         ++part;
       }
       good = good && part == 2;
     } else {
       std::string_view spelled;
-      if (const auto code = merge.get_string().get(spelled)) return wrong_type(kFile, "model.merges", code);
+      if (merge.get_string().get(spelled)) return wrong_type(kFile, fmt::format("model.merges[{}]", count), "a pair of strings");
       const std::size_t space = spelled.find(' ');
       good = space != std::string_view::npos && bytes_of(spelled.substr(0, space), left) && bytes_of(spelled.substr(space + 1), right);
     }
@@ -348,15 +353,17 @@ Result<Bpe> read_model(Fields& file, std::size_t file_bytes) {
   return bpe;
 }
 
+constexpr std::string_view kTokenName = "a string, or an object whose content is one";
+
 Result<std::optional<std::string>> read_token_name(od::object& config, std::string_view name) {
   od::value value;
   if (config.find_field_unordered(name).get(value) != simdjson::SUCCESS || value.is_null()) return std::nullopt;
   od::json_type type{};
-  if (const auto code = value.type().get(type)) return wrong_type(kConfigFile, name, code);
+  if (value.type().get(type)) return wrong_type(kConfigFile, name, kTokenName);
   std::string_view text;
   const auto code = type == od::json_type::object ? value.find_field_unordered("content").get_string().get(text)
                                                   : value.get_string().get(text);
-  if (code) return wrong_type(kConfigFile, name, code);
+  if (code) return wrong_type(kConfigFile, name, kTokenName);
   return std::string(text);
 }
 
@@ -367,9 +374,9 @@ Result<TokenizerFile> read_tokenizer_file(std::string json) {
   TANDEM_TRY(check_json(kFile, json));
   od::parser parser;
   od::document document;
-  if (const auto code = parser.iterate(json).get(document)) return wrong_type(kFile, "the file", code);
+  if (parser.iterate(json).get(document)) return wrong_type(kFile, "the file", "JSON");
   od::object root;
-  if (const auto code = document.get_object().get(root)) return wrong_type(kFile, "the file", code);
+  if (document.get_object().get(root)) return wrong_type(kFile, "the file", "an object");
   Fields file("", root);
 
   TokenizerFile found;
@@ -389,9 +396,9 @@ Result<TokenizerConfigFile> read_tokenizer_config_file(std::string json) {
   TANDEM_TRY(check_json(kConfigFile, json));
   od::parser parser;
   od::document document;
-  if (const auto code = parser.iterate(json).get(document)) return wrong_type(kConfigFile, "the file", code);
+  if (parser.iterate(json).get(document)) return wrong_type(kConfigFile, "the file", "JSON");
   od::object root;
-  if (const auto code = document.get_object().get(root)) return wrong_type(kConfigFile, "the file", code);
+  if (document.get_object().get(root)) return wrong_type(kConfigFile, "the file", "an object");
 
   TokenizerConfigFile found;
   TANDEM_ASSIGN(found.eos_token, read_token_name(root, "eos_token"));
@@ -401,16 +408,16 @@ Result<TokenizerConfigFile> read_tokenizer_config_file(std::string json) {
   od::value value;
   if (root.find_field_unordered("added_tokens_decoder").get(value) != simdjson::SUCCESS || value.is_null()) return found;
   od::object decoder;
-  if (const auto code = value.get_object().get(decoder)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+  if (value.get_object().get(decoder)) return wrong_type(kConfigFile, "added_tokens_decoder", "an object");
   for (auto field : decoder) {
     std::string_view key;
-    if (const auto code = field.unescaped_key().get(key)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+    if (field.unescaped_key().get(key)) return wrong_type(kConfigFile, "a key of added_tokens_decoder", "a string");
     std::int64_t number = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), number);
     if (error != std::errc{} || end != key.data() + key.size()) number = -1;
     TANDEM_ASSIGN(const TokenId id, as_id(kConfigFile, key, number));
     od::object object;
-    if (const auto code = field.value().get_object().get(object)) return wrong_type(kConfigFile, "added_tokens_decoder", code);
+    if (field.value().get_object().get(object)) return wrong_type(kConfigFile, fmt::format("added_tokens_decoder.{}", key), "an object");
     TANDEM_ASSIGN(AddedToken token, read_added_token(kConfigFile, id, object));
     found.added_tokens.push_back(std::move(token));
   }

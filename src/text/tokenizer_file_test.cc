@@ -99,6 +99,22 @@ TEST(TokenizerFile, DamagedFilesAreRefused) {
   }
 }
 
+TEST(TokenizerFile, ARefusalSaysWhatAFieldMustBeNotWhatALibrarySaid) {
+  const std::string good = fixture::tokenizer_json();
+  const auto message = [&](const char* from, const char* to) { return refusal(replace(good, from, to)).message; };
+  EXPECT_EQ(message(R"("!":33)", R"("!":"33")"), "[tokenizer.json] the id of '!' in model.vocab must be an integer");
+  EXPECT_EQ(message(R"(["h","e"])", "7"), "[tokenizer.json] model.merges[0] must be a pair of strings");
+  EXPECT_EQ(message(R"("lstrip":false)", R"("lstrip":1)"), "[tokenizer.json] lstrip must be true or false");
+  EXPECT_EQ(message(R"("type":"BPE")", R"("type":null)"), "[tokenizer.json] model.type must be a string");
+  EXPECT_EQ(refusal(" ").message, "[tokenizer.json] is not JSON: it is empty");
+  EXPECT_EQ(refusal("[]").message, "[tokenizer.json] is not a JSON object");
+  EXPECT_EQ(refusal("{\"a\":\"\xff\"}").message, "[tokenizer.json] is not JSON: it holds bytes that are not UTF-8");
+  EXPECT_EQ(refusal(good.substr(0, good.size() - 1)).message,
+            "[tokenizer.json] is not JSON: it is cut short, or has a comma, colon or bracket too many or too few");
+  EXPECT_EQ(refusal(good, R"({"eos_token":7})").message,
+            "[tokenizer_config.json] eos_token must be a string, or an object whose content is one");
+}
+
 TEST(TokenizerFile, MergesMayBeStringsOrPairs) {
   const std::string json = replace(fixture::tokenizer_json(), R"(["h","e"])", R"("h e")");
   const auto tokenizer = Tokenizer::parse(json, "");
