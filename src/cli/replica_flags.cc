@@ -100,7 +100,7 @@ void ReplicaFlags::add_ranks(CLI::App& app) {
   app.add_option("--device", device, "Where to run: cpu, cuda or auto (cuda if there is one)")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str()->envname("TANDEM_DEVICE");
   app.add_option("--tp", tp, "Ranks, each with its share of the model (default 1)")->envname("TANDEM_TP");
-  app.add_option("--devices", devices, "Logical device of each rank, as in 0,1 (default 0,1,...)")->delimiter(',');
+  app.add_option("--devices", devices, "Logical device of each rank, 0 to 15, as in 0,1 (default 0,1,...)")->delimiter(',');
   app.add_option("--linear-attention", linear_attention, "Layout under --tp: replicated or sharded")
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
   app.add_option("--all-reduce", all_reduce, "Between CUDA ranks: auto (by size), nccl, or oneshot (peer writes)")

@@ -20,7 +20,8 @@ namespace tandem::rank {
 namespace {
 
 // libtandem_cuda.so, loaded once and never unloaded: its kernels may run until the process ends.
-// Found beside the executable (its RUNPATH is $ORIGIN) or where LD_LIBRARY_PATH says.
+// Found where the executable's DT_RPATH says (beside it, in lib/ there, and in a checkout's build/cuda), else where
+// LD_LIBRARY_PATH says.
 struct CudaLibrary {
   ops::cuda::MakeBackend make_backend = nullptr;
   ops::cuda::DeviceCount device_count = nullptr;
@@ -33,8 +34,8 @@ struct CudaLibrary {
     void* library = dlopen("libtandem_cuda.so", RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       failure = fmt::format(
-          "the CUDA backend cannot be loaded ({}); put libtandem_cuda.so beside the executable, or "
-          "use --device cpu",
+          "the CUDA backend cannot be loaded ({}); make cuda builds it in a checkout, elsewhere put libtandem_cuda.so "
+          "beside the executable, or use --device cpu",
           dlerror());
       return;
     }
