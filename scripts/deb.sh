@@ -3,6 +3,7 @@
 # settings in /etc/tandem, and the CUDA backend if it is built. Debian's own libraries are dependencies.
 #
 #   scripts/deb.sh [FOLDER]      default build; uses build/release and, if there, build/cuda
+#   TANDEM_DEB_COMPRESSION=none  quicker, larger
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-build}
@@ -54,27 +55,33 @@ Description: inference server for the dense Qwen3.5 hybrid models
  model is included; 'systemctl start tandem' serves it on port 8000 of this machine.
 END
 echo /etc/tandem/tandem.toml >"$tree/DEBIAN/conffiles"
+# What `systemctl enable` links is remembered by Debian's helper at installation, since the unit that says so has gone
+# when a purge is to unlink it. DPKG_ROOT: dpkg works on another root than this machine's.
 cat >"$tree/DEBIAN/postinst" <<'END'
 #!/bin/sh
 set -e
-if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
-  systemctl daemon-reload
-  if [ -n "$2" ]; then systemctl try-restart tandem.service; fi
+if [ "$1" = configure ]; then
+  deb-systemd-helper update-state tandem.service
+  if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
+    systemctl daemon-reload
+    if [ -n "$2" ]; then systemctl try-restart tandem.service; fi
+  fi
 fi
 END
 cat >"$tree/DEBIAN/prerm" <<'END'
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop tandem.service; fi
+if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then systemctl stop tandem.service; fi
 END
 cat >"$tree/DEBIAN/postrm" <<'END'
 #!/bin/sh
 set -e
-if [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
+if [ "$1" = purge ] && command -v deb-systemd-helper >/dev/null; then deb-systemd-helper purge tandem.service; fi
+if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then systemctl daemon-reload; fi
 END
 chmod 755 "$tree/DEBIAN/postinst" "$tree/DEBIAN/prerm" "$tree/DEBIAN/postrm"
 
 mkdir -p "$out"
 file=$out/tandem_${version}_amd64.deb
-dpkg-deb --root-owner-group --build "$tree" "$file" >/dev/null
+dpkg-deb --root-owner-group -Z"${TANDEM_DEB_COMPRESSION:-xz}" --build "$tree" "$file" >/dev/null
 echo "deb: $(du -k "$file" | cut -f1) KiB in $file"
