@@ -10,16 +10,22 @@
 
 #include "base/read_file.h"
 #include "cli/chat/harmless.h"
+#include "ops/sampling_ranges.h"
 
 namespace tandem::cli::chat {
 
 namespace json = boost::json;
 
+// The bounds are the API's (ops/sampling_ranges.h), so that no setting is refused by the server that it is sent to; a
+// seed is one that a double holds exactly.
 const std::map<std::string, Range>& setting_ranges() {
-  static const std::map<std::string, Range> ranges = {
-      {"temperature", {0, 2, false}},       {"top_p", {0, 1, false}},           {"top_k", {-1, 1e6, true}},
-      {"min_p", {0, 1, false}},             {"presence_penalty", {-2, 2, false}}, {"frequency_penalty", {-2, 2, false}},
-      {"repetition_penalty", {0.01, 100, false}}, {"max_tokens", {1, 1e9, true}}, {"seed", {0, 9007199254740991.0, true}}};
+  static const std::map<std::string, Range> ranges = [] {
+    std::map<std::string, Range> all = {{"seed", {0, 9007199254740991.0, true}}, {"top_k", {-1, 1e6, true}}};
+    for (const ops::NumberRange& range : {ops::kTemperature, ops::kTopP, ops::kMinP, ops::kRepetitionPenalty, ops::kPresencePenalty, ops::kFrequencyPenalty})
+      all.emplace(range.name, Range{range.least, range.most, false});
+    all.emplace(ops::kMaxTokens.name, Range{static_cast<double>(ops::kMaxTokens.least), static_cast<double>(ops::kMaxTokens.most), true});
+    return all;
+  }();
   return ranges;
 }
 
