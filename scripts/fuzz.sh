@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 targets=(config jinja request safetensors tokenizer)
 target=${1:-all} seconds=${2:-60}
-[ "$#" -le 2 ] && set -- || shift 2
+shift "$(($# < 2 ? $# : 2))"
 [ "$target" = all ] || case " ${targets[*]} " in
   *" $target "*) targets=("$target") ;;
   *) echo "fuzz: no target is called $target; there are all, ${targets[*]}" >&2; exit 2 ;;
@@ -25,12 +25,16 @@ cmake --preset fuzz >/dev/null
 ninja -C build/fuzz -j"$(nproc)" --quiet $(printf '%s_fuzz ' "${targets[@]}")
 python3 tests/fuzz/seeds.py build/fuzz/run >/dev/null
 
+# Reports name functions by addr2line of binutils, which is there without another package of LLVM.
+export ASAN_OPTIONS="detect_stack_use_after_return=1:strict_string_checks=1:external_symbolizer_path=$(command -v addr2line)"
+export UBSAN_OPTIONS="print_stacktrace=1:external_symbolizer_path=$(command -v addr2line)"
+
 failed=0
 for name in "${targets[@]}"; do
   run=build/fuzz/run/$name
   mkdir -p "$run/corpus"
   # 25 s for one input is a hang: the slowest takes well below one.
-  if "build/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=25 -max_len=8192 -print_final_stats=1 -verbosity=1 \
+  if "build/fuzz/${name}_fuzz" -max_total_time="$seconds" -timeout=25 -max_len=8192 -print_funcs=0 \
       -dict="$run/words.dict" -artifact_prefix="$run/broken-" "$@" "$run/corpus" "$run/seeds" >"$run/log" 2>&1; then
     awk -v name="$name" '/ cov: / { for (i = 1; i < NF; i++) { if ($i == "cov:") cov = $(i + 1); if ($i == "corp:") corp = $(i + 1) } }
       /^Done / { runs = $2; seconds = $5 }
@@ -38,7 +42,8 @@ for name in "${targets[@]}"; do
   else
     failed=1
     echo "fuzz: $name broke, $run/log:" >&2
-    grep -v -E '^#[0-9]+\s|NEW_FUNC' "$run/log" | tail -60 >&2
+    grep -v -E '^#[0-9]+\s' "$run/log" | grep -m1 -A40 -E 'ERROR|runtime error' >&2 || tail -20 "$run/log" >&2
+    ls "$run"/broken-* >&2 || true
   fi
 done
 exit "$failed"
