@@ -2,7 +2,7 @@
 # Coverage-guided fuzzing of the parsers, under AddressSanitizer and UndefinedBehaviorSanitizer, with clang++-19.
 #
 #   scripts/fuzz.sh                        every target, 60 s each
-#   scripts/fuzz.sh jinja 600              one target: config, jinja, request, safetensors or tokenizer
+#   scripts/fuzz.sh jinja 600              one of answer, config, jinja, request, safetensors, tokenizer
 #   scripts/fuzz.sh all 10 -seed=1         what follows goes to libFuzzer
 #
 # A run begins with the seeds (tests/fuzz/seeds.py) and with what earlier runs found worth keeping in
@@ -10,7 +10,7 @@
 # script, and `build/fuzz/TARGET_fuzz FILE` shows it again. Once mended, it belongs into tests/fuzz/seeds/TARGET.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-targets=(config jinja request safetensors tokenizer)
+targets=(answer config jinja request safetensors tokenizer)
 target=${1:-all} seconds=${2:-60}
 shift "$(($# < 2 ? $# : 2))"
 [ "$target" = all ] || case " ${targets[*]} " in

@@ -20,10 +20,13 @@ JSON_MARKS = ['{', '}', '[', ']', ':', ',', 'null', 'true', 'false', '-1', '0.5'
               '"', '\\u0000', '\\ud800', '\\"', '[]', '{}', '""', '\xff', '\xe2\x82']
 JINJA_MARKS = ['{{', '}}', '{%', '%}', '{%-', '-%}', '{#', '#}', '|', '~', '**', '//', '==', '!=', '<=', '>=', '[::-1]', '(', ')', '[', ']', '\\x', '\\u00e9',
                '\\U0001f9c2', '\\N{DASH}', "'", '"', '%s', '%-5.2f', '{:>5}', '{0[k].d!r}', '1e999', '9' * 30, '\xff', '\xe2\x82']
+ANSWER_MARKS = JSON_MARKS + ['\n<parameter=s>\n', '\n</parameter>\n', '\n</function>\n</tool_call>', '<tool_call>\n<function=all>\n', '<parameter=u>', '<parameter=o>',
+                             'True', 'None', '\n\n', '\t', '\\ud83e\\uddc2', '[[', '{"a":']
 TOKENIZER_MARKS = JSON_MARKS + ['\xc3\xa9', 'e\xcc\x81', '\xe1\x84\x80\xe1\x85\xa1', '\xf0\x9f\xa7\x82', '\r\n', '\xc2\xa0', "'s", "'LL", '\xe0\xa4\xa8', '  ']
 
 # target: sources whose words count, tests whose raw literals are inputs, files that are inputs, marks, words in quotes or bare
 TARGETS = {
+    "answer": (["src/text/tool_call_*.[ch]*", "src/text/reasoning.cc"], ["src/text/tool_call_parser_test.cc", "src/text/reasoning_test.cc"], [], ANSWER_MARKS, False),
     "config": (["src/model/config.cc", "src/model/geometry.cc"], ["src/model/geometry_test.cc"], ["models/tandem-tiny/config.json"], JSON_MARKS, True),
     "safetensors": (["src/model/safetensors.cc"], ["src/model/safetensors_test.cc"], [], JSON_MARKS, True),
     "request": (["src/server/*_request.cc", "src/server/*fields.cc", "src/server/conversation.cc", "src/server/testing/fake_text.h"],
@@ -61,6 +64,8 @@ def main():
         seeds = [path.read_bytes() for path in sorted((ROOT / "tests/fuzz/seeds" / target).iterdir())]
         seeds += [(ROOT / name).read_bytes() for name in files]
         seeds += [raw.encode() for _, text in texts(tests) for raw in re.findall(r'R"\((.*?)\)"', text, flags=re.DOTALL)]
+        if target == "answer":  # two bytes before the text: src/text/answer_fuzz.cc
+            seeds += [begin + seed for seed in seeds for begin in (b"\2\5", b"\1\3")]
         if target == "jinja":
             seeds += [source.encode() for source, _ in template_random.templates(seed=1, count=300)]
         if target == "tokenizer":
