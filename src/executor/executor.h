@@ -11,7 +11,7 @@ namespace tandem::executor {
 
 // The controller's side of the rank protocol (R1 to R3), as the scheduler sees it.
 //
-// Thread: the scheduler's, every method. Implementations: RankExecutor (real ranks, any world size)
+// Thread: the scheduler's, every method but end_soon(). Implementations: RankExecutor (real ranks, any world size)
 // and the fakes of tests.
 class Executor {
  public:
@@ -39,6 +39,10 @@ class Executor {
 
   // The first failure, once there is one (R3.1).
   [[nodiscard]] virtual std::optional<Error> poisoned() const = 0;
+
+  // The process is to end and nobody waits for results any more: from now on steps and drops are waited for no longer
+  // than the join deadline, however long theirs is (R3.2). Thread: any.
+  virtual void end_soon() {}
 
   // Orderly end: every rank joined within its deadline (R3.2). Error: Deadline, naming the rank.
   [[nodiscard]] virtual Result<void> shutdown() = 0;

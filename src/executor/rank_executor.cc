@@ -16,7 +16,7 @@ using rank::Answer;
 using rank::CommandBody;
 
 constexpr std::size_t kCommandQueue = 8;
-constexpr Nanoseconds kProgressInterval = std::chrono::milliseconds(100);
+constexpr Nanoseconds kProgressInterval = std::chrono::milliseconds(100);  // between looks at what no reply tells
 
 TimePoint now() { return std::chrono::steady_clock::now(); }
 
@@ -183,20 +183,20 @@ Result<RankExecutor::Pending> RankExecutor::collect(std::uint64_t number, const 
     // Answers come in the order of the commands, so the oldest that lacks one is what is waited for.
     const auto oldest = std::find_if(pending_.begin(), pending_.end(),
                                      [&](const Pending& p) { return p.answered < world(); });
-    TimePoint deadline = progress_since_ + oldest->limit;
     if (std::holds_alternative<rank::LoadCommand>(oldest->body)) {
       const std::int64_t bytes = report_load(progress, name(oldest->body));
       if (std::exchange(loaded, bytes) != bytes) progress_since_ = now();
-      deadline = std::min(progress_since_ + oldest->limit, now() + kProgressInterval);
     } else if (progress && loaded < 0) {
       progress({.phase = name(oldest->body)});
       loaded = 0;
     }
-    auto reply = replies_->pop_until(deadline);
+    const TimePoint end_by = std::holds_alternative<rank::ShutdownCommand>(oldest->body) ? TimePoint::max() : end_by_.load();
+    const TimePoint deadline = std::min(progress_since_ + oldest->limit, end_by);
+    auto reply = replies_->pop_until(std::min(deadline, now() + kProgressInterval));
     if (reply) {
       TANDEM_TRY(take(std::move(*reply)));
-    } else if (now() >= progress_since_ + oldest->limit) {
-      return poison(overdue(*oldest));
+    } else if (now() >= deadline) {
+      return poison(overdue(*oldest, end_by));
     }
   }
 }
@@ -225,15 +225,16 @@ Result<void> RankExecutor::take(rank::Reply reply) {
   return {};
 }
 
-Error RankExecutor::overdue(const Pending& pending) const {
+Error RankExecutor::overdue(const Pending& pending, TimePoint end_by) const {
   std::string late;
   for (int r = 0; r < world(); ++r) {
     if (pending.answers[r]) continue;
     late += fmt::format("; rank {} {}", r, workers_[r]->status().text());
   }
+  const bool ending = end_by < progress_since_ + pending.limit;
   return {ErrorKind::Deadline,
-          fmt::format("[executor] {} number {} is not answered after {} ms{}", name(pending.body),
-                      pending.number, milliseconds(pending.limit), late)};
+          fmt::format("[executor] {} number {} is not answered {} {} ms{}{}", name(pending.body), pending.number, ending ? "within" : "after",
+                      milliseconds(ending ? options_.deadlines.join : pending.limit), ending ? " of the stop" : "", late)};
 }
 
 std::int64_t RankExecutor::report_load(const StartProgressSink& progress, std::string_view phase) const {
@@ -331,6 +332,11 @@ Result<void> RankExecutor::end_ranks(TimePoint deadline) {
   options_.exit_process(kExitStuckRank);
   workers_.clear();  // where the process goes on (tests), the threads are left to themselves
   return fail(std::move(error));
+}
+
+void RankExecutor::end_soon() {
+  TimePoint never = TimePoint::max();
+  end_by_.compare_exchange_strong(never, now() + options_.deadlines.join);
 }
 
 Result<void> RankExecutor::shutdown() {

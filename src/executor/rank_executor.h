@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -48,7 +49,7 @@ struct RankExecutorOptions {
 
 // The controller of the ranks of one replica: R1 to R3 and R5.1 for any world size.
 //
-// Thread: one at a time, every method (the scheduler's, once started).
+// Thread: one at a time, every method but end_soon() (the scheduler's, once started).
 // Failure: the first one poisons. It aborts the group, so that no rank waits for another, closes the
 // queues, and starts a watchdog that ends the process if it is still there after `process_exit`. shutdown()
 // then joins the ranks within the abort grace; a rank that does not end is named in the log with its
@@ -68,6 +69,7 @@ class RankExecutor final : public Executor {
   [[nodiscard]] Result<void> drop(std::span<const rank::Drop> drops) override;
   [[nodiscard]] Result<void> ping() override;
   [[nodiscard]] std::optional<Error> poisoned() const override { return poison_; }
+  void end_soon() override;
   [[nodiscard]] Result<void> shutdown() override;
 
  private:
@@ -91,7 +93,7 @@ class RankExecutor final : public Executor {
   Result<Pending> collect(std::uint64_t number, const StartProgressSink& progress = {});
   Result<Pending> call(rank::CommandBody body, Nanoseconds limit, const StartProgressSink& progress = {});
   Result<void> take(rank::Reply reply);
-  Error overdue(const Pending& pending) const;
+  Error overdue(const Pending& pending, TimePoint end_by) const;
   std::int64_t report_load(const StartProgressSink& progress, std::string_view phase) const;
 
   tl::unexpected<Error> poison(Error error);
@@ -107,6 +109,7 @@ class RankExecutor final : public Executor {
   std::deque<Pending> pending_;      // in the order of release
   std::deque<std::uint64_t> steps_;  // numbers of the steps that wait_step() owes
   TimePoint progress_since_{};       // when the oldest pending command became the oldest
+  std::atomic<TimePoint> end_by_{TimePoint::max()};  // of all but Shutdown; end_soon()
   std::optional<Error> poison_;
   std::optional<Result<void>> ended_;   // shutdown()'s result
   std::unique_ptr<Watchdog> watchdog_;  // from the poison on

@@ -91,6 +91,59 @@ TEST_P(Protocol, AStuckRankEndsTheProcess) {
   while (fakes_->models_alive.load() > 0) std::this_thread::yield();
 }
 
+// proves R3.2: once the process is to end, a step that hangs is waited for no longer than the join deadline
+TEST_P(Protocol, AStepThatHangsDelaysTheStopByTheJoinDeadlineOnly) {
+  for (const bool before : {true, false}) {  // the stop comes before the wait, or while it lasts
+    fakes_ = std::make_shared<FakeWorld>(world());
+    hooks_ = std::make_shared<Hooks>();
+    const auto release = std::make_shared<Event>();
+    const auto runs = std::make_shared<Event>();
+    const RankId stuck = last();
+    std::atomic<int> status{0};
+    RankExecutorOptions options = fake_options(fakes_, hooks_);
+    options.deadlines = {.step = std::chrono::hours(1), .drop = std::chrono::hours(1), .join = milliseconds(30), .abort_grace = milliseconds(30)};
+    options.exit_process = [&](int code) { status.store(code); };
+    auto started = RankExecutor::start(std::move(options));
+    ASSERT_TRUE(started.has_value());
+    executor_ = std::move(*started);
+    hooks_->on_before = [release, runs, stuck](RankId rank, const Command&) -> Result<void> {
+      if (rank != stuck) return {};
+      runs->set();
+      release->wait();
+      return {};
+    };
+    if (before) executor_->end_soon();
+    std::thread stop([&] {
+      runs->wait();
+      executor_->end_soon();
+    });
+    const auto step = run_step();
+    stop.join();
+    ASSERT_FALSE(step.has_value());
+    EXPECT_EQ(step.error().kind, ErrorKind::Deadline);
+    EXPECT_THAT(step.error().message, HasSubstr("RunStep number 6 is not answered within 30 ms of the stop"));
+    EXPECT_THAT(step.error().message, HasSubstr("rank " + std::to_string(stuck.value) + " runs RunStep number 6"));
+    EXPECT_FALSE(executor_->shutdown().has_value());
+    EXPECT_EQ(status.load(), kExitStuckRank);
+    executor_.reset();
+    release->set();
+    while (fakes_->models_alive.load() > 0) std::this_thread::yield();
+  }
+}
+
+// The stop takes nothing from a replica that is well: its Shutdown has the join deadline for itself.
+TEST_P(Protocol, AStopOfAHealthyReplicaIsOrderly) {
+  RankExecutorOptions options = fake_options(fakes_, hooks_);
+  options.deadlines.join = milliseconds(1000);
+  auto started = RankExecutor::start(std::move(options));
+  ASSERT_TRUE(started.has_value());
+  executor_ = std::move(*started);
+  executor_->end_soon();
+  EXPECT_TRUE(run_step().has_value());
+  const auto ended = executor_->shutdown();
+  EXPECT_TRUE(ended.has_value()) << ended.error().message;
+}
+
 // proves R3.5: the process is gone in bounded time even if nobody calls shutdown()
 TEST_P(Protocol, TheWatchdogEndsAProcessThatLingers) {
   Event ended;

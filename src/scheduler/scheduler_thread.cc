@@ -21,6 +21,7 @@ SchedulerThread::~SchedulerThread() {
 }
 
 Result<void> SchedulerThread::stop() {
+  executor_.end_soon();
   mailbox_.stop();
   if (thread_.joinable()) thread_.join();
   return result_;

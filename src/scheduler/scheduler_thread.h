@@ -24,7 +24,8 @@ class SchedulerThread {
   SchedulerThread(const SchedulerThread&) = delete;
   ~SchedulerThread();  // stop(), its result logged
 
-  // Ends every request (one terminal update each), the loop and the executor; returns when all are done.
+  // Ends every request (one terminal update each), the loop and the executor; returns when all are done, which a step
+  // that hangs delays by the executor's join deadline and abort grace at most.
   // Called again it returns the same. Errors: those of Executor::shutdown, after a failure the failure.
   [[nodiscard]] Result<void> stop();
 

@@ -3,6 +3,7 @@ bounded time when a rank fails."""
 
 import json
 import pathlib
+import signal
 import threading
 import time
 
@@ -180,3 +181,31 @@ def test_B031_B033_a_failing_rank_ends_every_stream_and_the_process(ranks, kind,
     assert gone - told < within(10)
     print(f"{kind} on rank {rank}: streams ended after {told - begin:.2f} s, process gone {gone - told:.2f} s later, "
           f"status {status}")
+
+
+@pytest.mark.parametrize("where", ["step=5", "command=DropRequests"])
+def test_a_stop_does_not_wait_for_a_rank_that_hangs(ranks, where):
+    """proves R3.2: told to stop twice, the process is gone after the join deadline and the abort grace, not after the step's."""
+    server = ranks(2, "--join-deadline", "1", "--drop-deadline", "600", "--fault", f"kind=hang,rank=1,{where}")
+    events = []
+    asking = threading.Thread(target=lambda: events.extend(server.events("/v1/completions", {"prompt": "Once", "max_tokens": 20, "ignore_eos": True})))
+    asking.start()
+    begin = time.monotonic()
+    while "[fault] fires" not in "".join(server.lines):
+        assert time.monotonic() - begin < within(10), "".join(server.lines)
+        time.sleep(0.01)
+    told = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    while "draining" not in "".join(server.lines):
+        assert time.monotonic() - begin < within(20), "".join(server.lines)
+        time.sleep(0.01)
+    server.process.send_signal(signal.SIGTERM)
+    status = server.process.wait(within(12))
+    gone = time.monotonic() - told
+    asking.join(within(10))
+    while "ranks do not end" not in "".join(server.lines) and time.monotonic() - begin < within(30):
+        time.sleep(0.01)  # the last lines are still on their way
+    log = "".join(server.lines)
+    assert status == 70 and "is not answered within 1000 ms of the stop" in log and "ranks do not end; rank 1 runs" in log, log[-2000:]
+    assert len([e for e in events if e != "[DONE]" and "error" in e]) == 1, events[-3:]
+    print(f"{where}: gone {gone:.2f} s after the first SIGTERM")
