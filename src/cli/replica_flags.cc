@@ -101,7 +101,7 @@ void ReplicaFlags::add_ranks(CLI::App& app) {
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))->capture_default_str()->envname("TANDEM_DEVICE");
   app.add_option("--tp", tp, "Ranks, each with its share of the model (default 1)")->envname("TANDEM_TP");
   app.add_option("--devices", devices, "Logical device of each rank, 0 to 15, as in 0,1 (default 0,1,...)")->delimiter(',');
-  app.add_option("--linear-attention", linear_attention, "Layout under --tp: replicated or sharded")
+  app.add_option("--linear-attention", linear_attention, "Layout under --tp: replicated (sharded is not available yet)")
       ->check(CLI::IsMember({"replicated", "sharded"}))->capture_default_str();
   app.add_option("--all-reduce", all_reduce, "Between CUDA ranks: auto (by size), nccl, or oneshot (peer writes)")
       ->check(CLI::IsMember({"auto", "nccl", "oneshot"}))->capture_default_str();
@@ -121,12 +121,12 @@ void ReplicaFlags::add(CLI::App& app) {
   app.add_option("--default-max-tokens", default_max_tokens, "Completion tokens of a request that names none (default 1024 on CPU, 32768 on CUDA)");
   app.add_option("--max-step-tokens", max_step_tokens, "Most tokens of a step (default 512 on CPU, 8192 on CUDA)");
   app.add_option("--max-mixed-tokens", max_mixed_tokens, "Most tokens of a step with decode rows, unless many prompts queue (default 512 on CPU, 1024 on CUDA)");
-  app.add_option("--mixed", mixed, "Prompt chunks and decode rows in one step: on, off or auto")
+  app.add_option("--mixed", mixed, "Prompt chunks and decode rows in one step: on (one rank only), off or auto")
       ->check(CLI::IsMember({"on", "off", "auto"}))->capture_default_str();
   app.add_option("--kv-memory", kv_memory, "Most memory for KV pages on each rank, as in 8G (default: what is left)");
   app.add_option("--reserve-memory", reserve_memory, "Memory left alone on each device (default 256M on CPU, 1G on CUDA)");
   app.add_option("--memory", memory, "Pretend that each device has only this much, or each rank's, as in 80G,40G");
-  app.add_option("--cuda-graphs", cuda_graphs, "Recorded decode steps: auto, on or off")
+  app.add_option("--cuda-graphs", cuda_graphs, "Recorded decode steps: auto, on (one CUDA rank only) or off")
       ->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   app.add_flag("--prefix-cache", prefix_cache, "Reuse the state of shared prompt beginnings (not available yet)");
   app.add_option("--logprobs-mode", logprobs_mode, "Logprobs of the raw logits, or processed by penalties and temperature")

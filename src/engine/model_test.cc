@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <random>
 
 #include "engine/make_engine.h"
@@ -20,8 +21,9 @@ const text::Tokenizer& tokenizer() {
   return kTokenizer;
 }
 
-std::unique_ptr<Engine> start(EngineOptions options, int max_in_flight = 1, std::int32_t slots = 4) {
-  executor::ExecutorOptions ranks = executor::testing::small_options();
+std::unique_ptr<Engine> start(EngineOptions options, int max_in_flight = 1, int world = 1, std::int32_t slots = 4) {
+  executor::ExecutorOptions ranks = executor::testing::small_options(world);
+  if (world > 1) options.mixed = false;
   ranks.max_in_flight = max_in_flight;
   ranks.max_requests = slots;
   ranks.nan_fill_freed = true;
@@ -67,22 +69,21 @@ void expect_same(const RecordingSink::Record& got, const RecordingSink::Record& 
       << "prompt logprobs of request " << request;
 }
 
-// Each by itself on a replica that has served nothing before.
-const std::vector<RecordingSink::Record>& alone() {
-  static const std::vector<RecordingSink::Record> kAlone = [] {
-    std::vector<RecordingSink::Record> records;
-    for (const Request& request : requests()) {
-      const auto engine = start({});
-      auto sink = std::make_shared<RecordingSink>();
-      EXPECT_TRUE(engine->submit(request, sink));
-      records.push_back(sink->wait());
-    }
-    return records;
-  }();
-  return kAlone;
+// Each by itself on a replica of `world` ranks that has served nothing before.
+const std::vector<RecordingSink::Record>& alone(int world = 1) {
+  static std::map<int, std::vector<RecordingSink::Record>> known;
+  std::vector<RecordingSink::Record>& records = known[world];
+  if (!records.empty()) return records;
+  for (const Request& request : requests()) {
+    const auto engine = start({}, 1, world);
+    auto sink = std::make_shared<RecordingSink>();
+    EXPECT_TRUE(engine->submit(request, sink));
+    records.push_back(sink->wait());
+  }
+  return records;
 }
 
-void run_together(Engine& engine, int rounds) {
+void run_together(Engine& engine, int rounds, int world = 1) {
   std::mt19937 random(3);
   const std::vector<Request> all = requests();
   for (int round = 0; round < rounds; ++round) {
@@ -97,19 +98,22 @@ void run_together(Engine& engine, int rounds) {
       if (random() % 2 == 0) left->wait_for_deltas(1);
       if (id) engine.cancel(*id);
     }
-    for (std::size_t i = 0; i < all.size(); ++i) expect_same(sinks[i]->wait(), alone()[i], i);
+    for (std::size_t i = 0; i < all.size(); ++i) expect_same(sinks[i]->wait(), alone(world)[i], i);
   }
   ASSERT_TRUE(engine.stop());
   EXPECT_EQ(engine.load().pages_used, 0);
   EXPECT_EQ(engine.load().slots_used, 0);
 }
 
-// proves R4.5 R4.7
-TEST(EngineWithModel, ARequestBesideOthersGetsTheBitsItGetsAlone) {
+class EngineWithModelOn : public ::testing::TestWithParam<int> {};  // so many ranks
+INSTANTIATE_TEST_SUITE_P(Worlds, EngineWithModelOn, ::testing::Values(1, 2, 4));
+
+// proves R4.5 R4.7, and P1's scheduler end to end at every degree
+TEST_P(EngineWithModelOn, ARequestBesideOthersGetsTheBitsItGetsAlone) {
   for (const int in_flight : {1, 2}) {
     SCOPED_TRACE("steps in flight " + std::to_string(in_flight));
-    const auto engine = start({}, in_flight);
-    run_together(*engine, 2);
+    const auto engine = start({}, in_flight, GetParam());
+    run_together(*engine, GetParam() == 1 ? 2 : 1, GetParam());
   }
 }
 

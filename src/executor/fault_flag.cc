@@ -116,7 +116,9 @@ class ArmedFaults final : public rank::Faults {
         for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
       case Kind::Nan:
         if (const auto* step = std::get_if<rank::RunStepCommand>(&command.body)) {
-          return model.spoil(step->step->rows.front().request);
+          for (const rank::Row& row : step->step->rows)
+            if (row.base_pos > 0) return model.spoil(row.request);
+          log_warn("[fault] nothing to spoil: no request of this step has a state yet");
         }
         return {};
       default:

@@ -24,7 +24,7 @@ namespace tandem::executor {
 //   lost-reply         the reply is not sent
 //   late-reply         the reply is sent delay-ms late
 //   wrong-reply        the reply carries another command's number
-//   nan                the state of the step's first request becomes NaN on the rank, before the step
+//   nan                the state of the step's first request that has one becomes NaN on the rank, before the step
 //
 // `step` counts the rank's RunStep commands from 1; `command` is a command's name (Open, Load, WarmUp,
 // Measure, Allocate, Ping, DropRequests, Shutdown), its first one. Several specs may be armed.

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "executor/fault_flag.h"
 #include "executor/step_traces.h"
 #include "executor/test_driver.h"
 
@@ -389,6 +390,28 @@ TEST_P(TensorParallel, ADropThatOneRankNeverGetsEndsTheReplica) {
   EXPECT_THAT(dropped.error().message, HasSubstr("rank " + std::to_string(world() - 1)));
   EXPECT_EQ((*executor)->submit_step({}).error().kind, ErrorKind::Poisoned);
   EXPECT_EQ((*executor)->shutdown().error().kind, ErrorKind::Poisoned);
+}
+
+// A request has no state before its first step: the flag finds nothing to spoil there, and one request's in the next.
+TEST_P(TensorParallel, TheNanFaultSpoilsOnlyWhatHasAState) {
+  const Asked asked{.prompt = random_prompt(50, 8)};
+  for (const int at : {1, 2}) {
+    ExecutorOptions options = small_options(world());
+    const std::string specs[] = {"kind=nan,rank=" + std::to_string(world() - 1) + ",step=" + std::to_string(at)};
+    options.faults = arm_faults(specs, world()).value();
+    auto executor = start_executor(options);
+    ASSERT_TRUE(executor.has_value());
+    Driver driver(**executor);
+    const RequestId id = driver.add(asked);
+    for (int step = 1; step <= 2; ++step) {
+      ASSERT_TRUE((*executor)->submit_step({.rows = {driver.row(id)}}).has_value());
+      const auto result = (*executor)->wait_step();
+      ASSERT_TRUE(result.has_value()) << result.error().message;
+      EXPECT_EQ(result->artifacts.front().choice->non_finite, step == 2 && at == 2 ? 1 : 0);
+    }
+    driver.drop(id);
+    EXPECT_TRUE((*executor)->shutdown().has_value());
+  }
 }
 
 // proves R6.1, R6.2 and the stage of P1: refused before any weight is opened
