@@ -134,7 +134,7 @@ TEST_P(Protocol, AStepThatHangsDelaysTheStopByTheJoinDeadlineOnly) {
 // The stop takes nothing from a replica that is well: its Shutdown has the join deadline for itself.
 TEST_P(Protocol, AStopOfAHealthyReplicaIsOrderly) {
   RankExecutorOptions options = fake_options(fakes_, hooks_);
-  options.deadlines.join = milliseconds(1000);
+  options.deadlines.join = std::chrono::minutes(1);
   auto started = RankExecutor::start(std::move(options));
   ASSERT_TRUE(started.has_value());
   executor_ = std::move(*started);
