@@ -31,6 +31,13 @@ struct Progress {
   [[nodiscard]] std::string text() const;  // "in all_reduce number 17 (2560 elements)"
 };
 
+// How many collectives a rank has begun, and the hash over kind, size and number of them all.
+struct SequenceMark {
+  std::uint64_t number = 0;
+  std::uint64_t hash = 0;
+  bool operator==(const SequenceMark&) const = default;
+};
+
 // Numbers and hashes a rank's collectives. Thread: the rank's.
 class Sequence {
  public:

@@ -131,6 +131,9 @@ class FakeRank final : public rank::RankModel {
     return existed;
   }
   Result<void> ping() override { return {}; }
+  comm::SequenceMark collectives() const override {
+    return comm_ ? comm::SequenceMark{comm_->sequence_number(), comm_->sequence_hash()} : comm::SequenceMark{};
+  }
   Result<void> close() override { return comm_->barrier(); }
   Result<void> spoil(RequestId) override { return {}; }
 

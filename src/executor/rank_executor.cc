@@ -159,6 +159,7 @@ Result<std::uint64_t> RankExecutor::release(CommandBody body, Nanoseconds limit)
   pending.body = std::move(body);
   pending.limit = limit;
   pending.answers.resize(world());
+  pending.collectives.resize(world());
   gate->release();
   return number;
 }
@@ -178,6 +179,7 @@ Result<RankExecutor::Pending> RankExecutor::collect(std::uint64_t number, const 
     if (wanted->answered == world()) {
       Pending done = std::move(*wanted);
       pending_.erase(wanted);
+      TANDEM_TRY(same_collectives(done));
       return done;
     }
     // Answers come in the order of the commands, so the oldest that lacks one is what is waited for.
@@ -221,7 +223,20 @@ Result<void> RankExecutor::take(rank::Reply reply) {
     return broken(fmt::format("a {} is no answer to {}", name(*reply.answer), name(pending->body)));
   }
   pending->answers[r] = std::move(*reply.answer);
+  pending->collectives[r] = reply.collectives;
   if (++pending->answered == world()) progress_since_ = now();
+  return {};
+}
+
+// A rank that took another path through the model would go on with sums of the wrong things.
+Result<void> RankExecutor::same_collectives(const Pending& done) {
+  for (int r = 1; r < world(); ++r) {
+    const comm::SequenceMark &first = done.collectives[0], &other = done.collectives[r];
+    if (other == first) continue;
+    return poison({ErrorKind::Protocol,
+                   fmt::format("[executor] the ranks diverge: after {} number {} rank {} has begun {} collectives (hash {:016x}), rank 0 {} (hash {:016x})",
+                               name(done.body), done.number, r, other.number, other.hash, first.number, first.hash)});
+  }
   return {};
 }
 

@@ -79,6 +79,7 @@ class RankExecutor final : public Executor {
     rank::CommandBody body;
     Nanoseconds limit{};
     std::vector<std::optional<rank::Answer>> answers;  // one per rank
+    std::vector<comm::SequenceMark> collectives;       // the same
     int answered = 0;
   };
 
@@ -93,6 +94,8 @@ class RankExecutor final : public Executor {
   Result<Pending> collect(std::uint64_t number, const StartProgressSink& progress = {});
   Result<Pending> call(rank::CommandBody body, Nanoseconds limit, const StartProgressSink& progress = {});
   Result<void> take(rank::Reply reply);
+  // R7.7. Called with all ranks' answers to one command.
+  Result<void> same_collectives(const Pending& done);
   Error overdue(const Pending& pending, TimePoint end_by) const;
   std::int64_t report_load(const StartProgressSink& progress, std::string_view phase) const;
 

@@ -153,6 +153,27 @@ TEST_P(Protocol, AMissingArtifactIsFatal) {
   expect_poisoned("[artifacts] request 1: no artifact (step of command number 6)");
 }
 
+// proves R7.7 (P2a gate 3): compared at every command, not only in tests
+TEST_P(Protocol, RanksWhoseCollectivesPartAreDivergence) {
+  for (const bool by_hash : {false, true}) {
+    hooks_->on_send = nullptr;
+    fakes_ = std::make_shared<FakeWorld>(world());
+    ASSERT_NO_FATAL_FAILURE(start());
+    hooks_->on_send = [&](RankId rank, Reply reply) {
+      if (rank.value == world() - 1) ++(by_hash ? reply.collectives.hash : reply.collectives.number);
+      return one(std::move(reply));
+    };
+    const auto step = run_step();
+    if (world() == 1) {  // has nobody to part from
+      EXPECT_TRUE(step.has_value());
+      continue;
+    }
+    ASSERT_FALSE(step.has_value());
+    EXPECT_EQ(step.error().kind, ErrorKind::Protocol);
+    expect_poisoned(by_hash ? "has begun 2 collectives" : "has begun 3 collectives");
+  }
+}
+
 // proves R4.2
 TEST_P(Protocol, AUniformlyWrongDropAnswerIsDivergence) {
   for (const bool exists : {false, true}) {

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "comm/sequence.h"
 #include "rank/start_gate.h"
 #include "rank/step.h"
 
@@ -63,6 +64,7 @@ struct Reply {
   std::uint64_t number = 0;  // the command's
   RankId rank;
   Result<Answer> answer;
+  comm::SequenceMark collectives;  // begun up to and with this command; those of later steps are not in it
 };
 
 }  // namespace tandem::rank

@@ -110,7 +110,11 @@ Result<void> check_devices(const DeviceChoice& choice) {
                                 list(choice.ordinals)));
     }
   }
-  if (choice.kind == DeviceKind::Cpu) return {};
+  if (choice.kind == DeviceKind::Cpu) {
+    if (choice.all_reduce == comm::AllReduce::Auto) return {};
+    return fail(ErrorKind::Unsupported,
+                fmt::format("[all-reduce] {} is between CUDA ranks; auto works, or --device cuda", comm::name(choice.all_reduce)), "--all-reduce");
+  }
   if (choice.ops == OpsKind::Reference) {
     return fail(ErrorKind::Unsupported, "[ops] reference operators run on the CPU; use --device cpu",
                 "--ops");

@@ -242,6 +242,10 @@ Result<void> ModelRank::ping() {
   return comm_->check();
 }
 
+comm::SequenceMark ModelRank::collectives() const {
+  return comm_ ? comm::SequenceMark{comm_->sequence_number(), comm_->sequence_hash()} : comm::SequenceMark{};
+}
+
 Result<void> ModelRank::close() {
   TANDEM_TRY(backend_->synchronize());
   TANDEM_TRY(comm_->barrier());

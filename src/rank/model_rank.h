@@ -82,6 +82,7 @@ class ModelRank final : public RankModel {
   [[nodiscard]] Result<StepResult> finish(std::uint64_t ticket) override;
   [[nodiscard]] Result<std::vector<bool>> drop(std::span<const Drop> drops) override;
   [[nodiscard]] Result<void> ping() override;
+  [[nodiscard]] comm::SequenceMark collectives() const override;
   [[nodiscard]] Result<void> close() override;
   [[nodiscard]] Result<void> spoil(RequestId request) override;
 

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "comm/sequence.h"
 #include "rank/command.h"
 #include "rank/status.h"
 #include "rank/step.h"
@@ -38,6 +39,9 @@ class RankModel {
 
   // Whether the device still works. No step is unfinished.
   [[nodiscard]] virtual Result<void> ping() = 0;
+
+  // The collectives of all steps and commands begun so far; equal on all ranks after the same command (P2a gate 3).
+  [[nodiscard]] virtual comm::SequenceMark collectives() const = 0;
 
   // Fault injection: the request's recurrent state and conv window become NaN.
   [[nodiscard]] virtual Result<void> spoil(RequestId request) = 0;

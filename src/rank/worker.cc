@@ -31,6 +31,7 @@ namespace {
 struct Begun {
   Command command;  // keeps the step alive
   std::uint64_t ticket = 0;
+  comm::SequenceMark collectives;
 };
 
 // Turns whatever `work` throws into an error of this rank (R3.4).
@@ -73,7 +74,8 @@ class Loop {
         begin(std::move(*command));
       } else {
         while (!begun_.empty()) finish_oldest();
-        answer(command->number, command->body, run_command(*command));
+        auto result = run_command(*command);
+        answer(command->number, command->body, std::move(result), mark_);
       }
       status_.phase.store(failed_ ? Phase::Failed : begun_.empty() ? Phase::Idle : Phase::Running);
       if (last && !failed_) return;
@@ -102,8 +104,9 @@ class Loop {
       TANDEM_TRY(ready(command));
       return model_->begin(step);
     });
-    if (!ticket) return answer(number, command.body, fail(std::move(ticket.error())));
-    begun_.push_back({std::move(command), *ticket});
+    if (!ticket) return answer(number, command.body, fail(std::move(ticket.error())), mark_);
+    mark_ = model_->collectives();
+    begun_.push_back({std::move(command), *ticket, mark_});
   }
 
   void finish_oldest() {
@@ -115,7 +118,7 @@ class Loop {
       if (options_.rank.value != 0) return Answer(Ack{});
       return Answer(std::move(artifacts));
     });
-    answer(begun.command.number, begun.command.body, std::move(result));
+    answer(begun.command.number, begun.command.body, std::move(result), begun.collectives);
   }
 
   // What every command needs before it runs.
@@ -134,7 +137,9 @@ class Loop {
   Result<Answer> run_command(const Command& command) {
     return guarded([&]() -> Result<Answer> {
       TANDEM_TRY(ready(command));
-      return std::visit([&](const auto& body) { return execute(body); }, command.body);
+      auto done = std::visit([&](const auto& body) { return execute(body); }, command.body);
+      if (model_) mark_ = model_->collectives();
+      return done;
     });
   }
 
@@ -154,17 +159,18 @@ class Loop {
   }
   Result<Answer> execute(const ShutdownCommand&) {
     TANDEM_TRY(model_->close());
+    mark_ = model_->collectives();
     model_.reset();
     return Answer(Joined{});
   }
 
-  void answer(std::uint64_t number, const CommandBody& body, Result<Answer> result) {
+  void answer(std::uint64_t number, const CommandBody& body, Result<Answer> result, const comm::SequenceMark& collectives) {
     if (!result && !failed_) {
       result.error().message = fmt::format("[rank {}] {} number {}: {}", options_.rank.value, name(body),
                                            number, result.error().message);
       failed_ = result.error();
     }
-    Reply reply{number, options_.rank, std::move(result)};
+    Reply reply{number, options_.rank, std::move(result), collectives};
     if (!options_.faults) return send(std::move(reply));
     for (Reply& other : options_.faults->send(options_.rank, std::move(reply))) send(std::move(other));
   }
@@ -182,6 +188,7 @@ class Loop {
   Status& status_;
   std::unique_ptr<RankModel> model_;
   std::deque<Begun> begun_;
+  comm::SequenceMark mark_;  // after what was begun last
   std::optional<Error> failed_;
 };
 

@@ -37,6 +37,7 @@ def without_weights(tmp_path_factory):
 
 REFUSED = [
     (["--tp", "0"], ["[tp]", "0"]),  # proves R6.1
+    (["--tp", "2", "--all-reduce", "nccl"], ["[all-reduce] nccl", "auto works"]),
     (["--tp", "17"], ["[tp] 17 ranks", "1 to 16"]),
     (["--tp", "1000000000"], ["[tp] 1000000000 ranks", "1 to 16"]),
     (["--devices", "0,0"], ["[devices]", "0", "twice"]),
