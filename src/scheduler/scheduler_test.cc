@@ -237,7 +237,9 @@ TEST(Scheduler, OneOfThreePromptsThatShareStepsLeavesWithoutATrace) {
     EXPECT_EQ(world.tokens[first], world.alone(first, 3 * 128, 40));
     EXPECT_EQ(world.tokens[second], world.alone(second, 3 * 128, 40));
     for (std::size_t i = 0; i < world.steps.size(); ++i) {
-      if (i >= before) EXPECT_FALSE(has_row(world.steps[i])) << "step " << i << " of " << before;
+      if (i >= before) {
+        EXPECT_FALSE(has_row(world.steps[i])) << "step " << i << " of " << before;
+      }
       for (const rank::Row& row : world.steps[i].rows)
         for (const TokenId id : row.ids) EXPECT_TRUE(id >= 0 && id < kVocab) << id;
     }
