@@ -48,7 +48,7 @@ house:           ## includes between rooms, file sizes, paths
 	@python3 scripts/check_house.py
 
 cuda: setup      ## compile the CUDA backend (needs nvcc)
-	@cmake --preset cuda >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet tandem_cuda tandem_cuda_tests cuda_operators_bench
+	@cmake --preset cuda -DTANDEM_WERROR="$${CI:+ON}" >/dev/null && ninja -C build/cuda -j$(JOBS) --quiet tandem_cuda tandem_cuda_tests cuda_operators_bench
 
 bundle: build    ## a folder that runs on another host: build/bundle
 	@scripts/bundle.sh
