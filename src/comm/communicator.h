@@ -5,6 +5,7 @@
 #include "base/bf16.h"
 #include "base/ids.h"
 #include "base/result.h"
+#include "comm/sequence.h"
 
 namespace tandem::comm {
 
@@ -37,9 +38,8 @@ class Communicator {
   // collective is done when its call returns. Called after the host has waited for the device. Errors as above.
   [[nodiscard]] virtual Result<void> check() { return {}; }
 
-  // Hash over kind, size and number of every collective so far; equal on all ranks (P2a gate 3).
-  [[nodiscard]] virtual std::uint64_t sequence_hash() const = 0;
-  [[nodiscard]] virtual std::uint64_t sequence_number() const = 0;
+  // Of every collective so far; equal on all ranks (P2a gate 3).
+  [[nodiscard]] virtual SequenceMark sequence() const = 0;
 };
 
 }  // namespace tandem::comm

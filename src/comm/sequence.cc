@@ -43,16 +43,16 @@ std::string Progress::text() const {
 }
 
 std::uint64_t Sequence::begin(Collective kind, std::int64_t elements) {
-  ++number_;
-  hash_ = mix(hash_ ^ mix(static_cast<std::uint64_t>(kind)) ^ mix(static_cast<std::uint64_t>(elements) + 17) ^
-              mix(number_ + 257));
+  ++mark_.number;
+  mark_.hash = mix(mark_.hash ^ mix(static_cast<std::uint64_t>(kind)) ^ mix(static_cast<std::uint64_t>(elements) + 17) ^
+              mix(mark_.number + 257));
   if (progress_ != nullptr) {
     progress_->kind.store(kind);
     progress_->elements.store(elements);
-    progress_->number.store(number_);
+    progress_->number.store(mark_.number);
     progress_->inside.store(true);
   }
-  return number_;
+  return mark_.number;
 }
 
 void Sequence::end() {

@@ -46,13 +46,12 @@ class Sequence {
 
   std::uint64_t begin(Collective kind, std::int64_t elements);
   void end();
-  [[nodiscard]] std::uint64_t number() const { return number_; }
-  [[nodiscard]] std::uint64_t hash() const { return hash_; }
+  [[nodiscard]] std::uint64_t number() const { return mark_.number; }
+  [[nodiscard]] const SequenceMark& mark() const { return mark_; }
 
  private:
   Progress* progress_;
-  std::uint64_t number_ = 0;
-  std::uint64_t hash_ = 0;
+  SequenceMark mark_;
 };
 
 }  // namespace tandem::comm

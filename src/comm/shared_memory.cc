@@ -181,8 +181,7 @@ class SharedMemory final : public Communicator {
     return meet(Call{Collective::Barrier, 0, nullptr}, [] {});
   }
 
-  std::uint64_t sequence_hash() const override { return sequence_.hash(); }
-  std::uint64_t sequence_number() const override { return sequence_.number(); }
+  SequenceMark sequence() const override { return sequence_.mark(); }
 
  private:
   template <class Work>

@@ -96,16 +96,16 @@ TEST_P(World, SequenceHashesAreEqualOnAllRanksAndTellCallsApart) {
   run_ranks(*group, [&](Communicator& comm, Progress& progress) {
     std::vector<bf16> data(100);
     std::vector<std::int32_t> ids(100);
-    ASSERT_EQ(comm.sequence_number(), 0u);
-    std::uint64_t last = comm.sequence_hash();
-    const auto changed = [&] { return std::exchange(last, comm.sequence_hash()) != comm.sequence_hash(); };
+    ASSERT_EQ(comm.sequence().number, 0u);
+    std::uint64_t last = comm.sequence().hash;
+    const auto changed = [&] { return std::exchange(last, comm.sequence().hash) != comm.sequence().hash; };
     ASSERT_TRUE(comm.all_reduce(data.data(), 100).has_value() && changed());
     ASSERT_TRUE(comm.all_reduce(data.data(), 100).has_value() && changed());
     ASSERT_TRUE(comm.broadcast(ids.data(), 100).has_value() && changed());
     ASSERT_TRUE(comm.barrier().has_value() && changed());
-    ASSERT_EQ(comm.sequence_number(), 4u);
+    ASSERT_EQ(comm.sequence().number, 4u);
     EXPECT_EQ(progress.text(), "after barrier number 4 (0 elements)");
-    hashes[comm.rank().value] = comm.sequence_hash();
+    hashes[comm.rank().value] = comm.sequence().hash;
   });
   for (const std::uint64_t hash : hashes) EXPECT_EQ(hash, hashes[0]);
 }
@@ -114,7 +114,7 @@ TEST(SequenceHash, DependsOnKindSizeAndOrder) {
   const auto hash = [](std::vector<std::pair<Collective, int>> calls) {
     Sequence sequence(nullptr);
     for (const auto& [kind, elements] : calls) sequence.begin(kind, elements);
-    return sequence.hash();
+    return sequence.mark().hash;
   };
   using enum Collective;
   EXPECT_NE(hash({{AllReduce, 8}}), hash({{AllReduce, 9}}));
@@ -259,7 +259,7 @@ TEST(WorldOfOne, LeavesTheDataAloneAndCountsTheCalls) {
   EXPECT_TRUE((*comm)->broadcast(&id, 1).has_value());
   EXPECT_EQ(x, to_bf16(3.0f));
   EXPECT_EQ(id, 7);
-  EXPECT_EQ((*comm)->sequence_number(), 2u);
+  EXPECT_EQ((*comm)->sequence().number, 2u);
   group->abort({ErrorKind::Device, "gone"});
   EXPECT_EQ((*comm)->barrier().error().message, "gone");
 }

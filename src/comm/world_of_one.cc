@@ -31,8 +31,7 @@ class WorldOfOne final : public Communicator {
     return count(Collective::Broadcast, elements);
   }
   Result<void> barrier() override { return count(Collective::Barrier, 0); }
-  std::uint64_t sequence_hash() const override { return sequence_.hash(); }
-  std::uint64_t sequence_number() const override { return sequence_.number(); }
+  SequenceMark sequence() const override { return sequence_.mark(); }
 
  private:
   Result<void> count(Collective kind, std::int64_t elements) {

@@ -132,7 +132,7 @@ class FakeRank final : public rank::RankModel {
   }
   Result<void> ping() override { return {}; }
   comm::SequenceMark collectives() const override {
-    return comm_ ? comm::SequenceMark{comm_->sequence_number(), comm_->sequence_hash()} : comm::SequenceMark{};
+    return comm_ ? comm_->sequence() : comm::SequenceMark{};
   }
   Result<void> close() override { return comm_->barrier(); }
   Result<void> spoil(RequestId) override { return {}; }

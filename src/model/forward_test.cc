@@ -144,10 +144,10 @@ WorldRun run_world(const Checkpoint& checkpoint, int world, LinearAttention mode
       }
       TestRank rank(checkpoint, RankId{r}, world, mode, std::move(*comm));
       const auto i = static_cast<std::size_t>(r);
-      const auto before = rank.communicator().sequence_number();
+      const auto before = rank.communicator().sequence().number;
       result.choices[i] = rank.run_chunks(ids, {static_cast<int>(ids.size())}, 0, kPages);
-      result.collectives[i] = rank.communicator().sequence_number() - before;
-      result.sequence[i] = rank.communicator().sequence_hash();
+      result.collectives[i] = rank.communicator().sequence().number - before;
+      result.sequence[i] = rank.communicator().sequence().hash;
       result.hashes[i].assign(rank.forward().residual_hashes().begin(), rank.forward().residual_hashes().end());
     });
   }

@@ -202,8 +202,8 @@ Result<std::uint64_t> ModelRank::begin(const Step& step) {
   if (settings_->on_step) {
     settings_->on_step({.rank = rank_,
                         .step = steps_,
-                        .collectives = comm_->sequence_number(),
-                        .collective_hash = comm_->sequence_hash(),
+                        .collectives = comm_->sequence().number,
+                        .collective_hash = comm_->sequence().hash,
                         .residual_hashes = forward_->residual_hashes(),
                         .backend = backend_.get(),
                         .pools = &*pools_});
@@ -243,14 +243,14 @@ Result<void> ModelRank::ping() {
 }
 
 comm::SequenceMark ModelRank::collectives() const {
-  return comm_ ? comm::SequenceMark{comm_->sequence_number(), comm_->sequence_hash()} : comm::SequenceMark{};
+  return comm_ ? comm_->sequence() : comm::SequenceMark{};
 }
 
 Result<void> ModelRank::close() {
   TANDEM_TRY(backend_->synchronize());
   TANDEM_TRY(comm_->barrier());
   log_info("[rank {}] ran {} steps and {} collectives, sequence hash {:016x}", rank_.value, steps_,
-           comm_->sequence_number(), comm_->sequence_hash());
+           comm_->sequence().number, comm_->sequence().hash);
   return {};
 }
 

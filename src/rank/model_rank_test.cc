@@ -39,8 +39,7 @@ class TroubledGroup final : public comm::Group {
       if (trouble_->found) return fail(*trouble_->found);
       return inner_->check();
     }
-    std::uint64_t sequence_hash() const override { return inner_->sequence_hash(); }
-    std::uint64_t sequence_number() const override { return inner_->sequence_number(); }
+    comm::SequenceMark sequence() const override { return inner_->sequence(); }
 
    private:
     std::unique_ptr<comm::Communicator> inner_;

@@ -205,8 +205,7 @@ class PeerCommunicator final : public comm::Communicator {
     return nccl_ ? nccl_->check() : Result<void>{};
   }
 
-  std::uint64_t sequence_hash() const override { return sequence_.hash(); }
-  std::uint64_t sequence_number() const override { return sequence_.number(); }
+  comm::SequenceMark sequence() const override { return sequence_.mark(); }
 
   Result<bool> reduce_add_norm(const ReduceAddNormArgs& args) {
     const std::int64_t elements = args.partial.size(0) * args.partial.size(1);

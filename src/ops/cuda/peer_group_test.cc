@@ -114,7 +114,7 @@ TEST_P(Choice, AllReduceAddsInRankOrderAndRoundsOnce) {
         for (std::size_t i = 0; i < sum.size(); ++i) wrong += sum[i] != to_bf16(to_float(mine[i]) + to_float(theirs[i]));
         ASSERT_EQ(wrong, 0) << "round " << round << ", " << n << " elements, first call " << first;
       }
-      hashes[static_cast<std::size_t>(rank.index)] = rank.comm->sequence_hash();
+      hashes[static_cast<std::size_t>(rank.index)] = rank.comm->sequence().hash;
       EXPECT_EQ(rank.progress.text().substr(0, 26), "after all_reduce number 60");
     });
     EXPECT_EQ(hashes[0], hashes[1]);
