@@ -93,8 +93,7 @@ class Client final : public engine::EventSink {
   std::optional<Error> failure_;
 };
 
-Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::ExecutorOptions options, Shape shape, const text::Tokenizer& tokenizer) {
-  shape.mixed = shape.mixed && options.mixed.value_or(true);
+Result<std::unique_ptr<engine::Engine>> start(const SoakFlags& flags, executor::ExecutorOptions options, const Shape& shape, const text::Tokenizer& tokenizer) {
   options.max_requests = shape.slots;
   options.max_step_tokens = shape.step_tokens;
   options.max_mixed_tokens = shape.mixed_tokens + (shape.mixed ? 0 : shape.slots);
@@ -199,7 +198,7 @@ struct Round {
 Result<Round> run_together(const SoakFlags& flags, executor::ExecutorOptions options, const text::Tokenizer& tokenizer, int number,
                            const std::vector<Planned>& planned, std::mt19937& random) {
   Round round{.number = number, .shape = kShapes[static_cast<std::size_t>(number) % std::size(kShapes)]};
-  round.shape.mixed = round.shape.mixed && options.mixed.value_or(true);
+  round.shape.mixed = round.shape.mixed && *options.mixed;
   round.recorded = options.record_decode = options.record_decode && number % 2 == 0;
   TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, options, round.shape, tokenizer));
   TANDEM_ASSIGN(round.clients, run_together(*engine, planned, random, round.shape.slots));
@@ -293,19 +292,18 @@ Result<int> run_soak(SoakFlags flags) {
   TANDEM_ASSIGN(const text::Tokenizer tokenizer, text::Tokenizer::load(device.model));
   TANDEM_TRY(read_prompts(flags, tokenizer));
   executor::ExecutorOptions lone = device;
+  if (flags.against != "device") lone.mixed = true;  // one rank
   if (flags.against == "one-rank") {
     lone.devices.ordinals.resize(1);
-    lone.mixed.reset();
   } else if (flags.against != "device") {
     lone.devices = {.kind = rank::DeviceKind::Cpu,
                     .ops = flags.against == "reference" ? rank::OpsKind::Reference : rank::OpsKind::Fast,
                     .cpu_threads = flags.replica.cpu_threads};
-    lone.mixed.reset();
     lone.reserve_bytes.reset();
     lone.record_decode = false;
     lone.max_in_flight = 1;
   }
-  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, lone, {1, 512, 512, true}, tokenizer));
+  TANDEM_ASSIGN(const std::unique_ptr<engine::Engine> engine, start(flags, lone, {1, 512, 512, *lone.mixed}, tokenizer));
   bool all = true;
   for (int round = 0; round < flags.rounds; ++round) {
     const auto run = flags.rule == "logits" ? logits_round : same_round;

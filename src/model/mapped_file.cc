@@ -12,6 +12,7 @@
 #include "base/read_file.h"
 
 namespace tandem::model {
+
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   TANDEM_ASSIGN(const OpenFile opened, OpenFile::open(path));
   if (opened.size_bytes() == 0) return fail(ErrorKind::Invalid, fmt::format("{} is empty", path.string()));
