@@ -76,13 +76,19 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(chat, tmp_path, fake):
     assert t.process.wait(10) == 0
 
 
-def test_keys_typed_while_an_answer_comes_are_the_next_message(chat, tmp_path):
-    """They are not shown among the answer's words, and editing keys do what they do at the prompt."""
+def answering(chat, words, delay_ms):
+    """A terminal in mid-answer, and how much it had shown when the question was typed."""
     t = chat()
     t.prompt()
     since = len(t.raw)
-    t.keys("slow " + script(say="word " * 40, delay_ms=2) + "\r")
-    t.expect("\nword word", since)
+    t.keys("slow " + script(say="word " * words, delay_ms=delay_ms) + "\r")
+    t.expect("\nword word", since)  # the answer, not the echo of the message
+    return t, since
+
+
+def test_keys_typed_while_an_answer_comes_are_the_next_message(chat, tmp_path):
+    """They are not shown among the answer's words, and editing keys do what they do at the prompt."""
+    t, since = answering(chat, words=40, delay_ms=2)
     t.keys("sceond\x1b[D\x1b[D\x1b[D\x7f\x7fec\x05 m\u00e9ssage漢\rthird\x1b[200~ pa\rsted\x1b[201~")
     t.expect("tokens", since)
     answer = t.text(since).split("@@")[-1]
@@ -95,11 +101,7 @@ def test_keys_typed_while_an_answer_comes_are_the_next_message(chat, tmp_path):
 
 
 def test_keys_typed_before_ctrl_c_stops_an_answer_are_kept(chat, fake):
-    t = chat()
-    t.prompt()
-    since = len(t.raw)
-    t.keys("slow " + script(say="word " * 500, delay_ms=20) + "\r")
-    t.expect("\nword word", since)
+    t, since = answering(chat, words=500, delay_ms=20)
     t.keys("kept")
     fake.wait_for("vllm:num_requests_running", 1)
     t.keys("\x03")
@@ -133,11 +135,7 @@ def test_another_size_draws_the_message_anew(chat, scripted, tmp_path, environme
 
 
 def test_another_size_during_an_answer_interrupts_nothing(chat, tmp_path):
-    t = chat()
-    t.prompt()
-    since = len(t.raw)
-    t.keys("slow " + script(say="word " * 40, delay_ms=2) + "\r")
-    t.expect("\nword word", since)
+    t, since = answering(chat, words=40, delay_ms=2)
     for columns in (60, 30, 90):
         t.resize(columns)
     t.expect("tokens", since)
